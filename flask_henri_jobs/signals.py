@@ -1,0 +1,74 @@
+"""The lifecycle signals, and how they are sent.
+
+The sender is the Flask app. A signal is sent inside the app context, in the process where the
+thing happens. What a runner does is announced by a thread of its own, after the write that made it
+true and in the order of the writes: a receiver has no ``g`` of the task, and may be slow without
+holding up a commit (W2). A receiver that raises is logged and changes nothing (W12).
+"""
+
+from __future__ import annotations
+
+import logging
+import typing as t
+
+from blinker import Namespace
+
+if t.TYPE_CHECKING:
+    from blinker import NamedSignal
+    from flask import Flask
+
+logger = logging.getLogger("flask_henri_jobs")
+
+_signals = Namespace()
+
+#: A job was stored. Sent by the process that enqueued it, in the calling thread. ``job``.
+job_enqueued = _signals.signal("job-enqueued")
+#: A runner is about to call the task. Runner, in the executing thread. ``job``.
+job_started = _signals.signal("job-started")
+#: The job is done, and that is stored. Runner, announcing thread. ``job``, ``result``, ``duration``.
+job_succeeded = _signals.signal("job-succeeded")
+#: An attempt raised; ``job_retried`` or ``job_died`` follows. Runner, announcing thread.
+#: ``job``, ``error``, ``attempt``.
+job_failed = _signals.signal("job-failed")
+#: The job waits for its next attempt. Runner, announcing thread. ``job``, ``error``, ``attempt``.
+job_retried = _signals.signal("job-retried")
+#: The job is dead and kept. Runner, announcing thread; where a recovery buried it, the
+#: housekeeping thread. ``job``, ``error``, ``attempt``.
+job_died = _signals.signal("job-died")
+#: The task raised ``Snooze``, and the job waits. Runner, announcing thread. ``job``.
+job_snoozed = _signals.signal("job-snoozed")
+#: A job whose runner stopped answering was put back, or is dead. Runner or supervisor that
+#: recovered it. ``job``.
+job_recovered = _signals.signal("job-recovered")
+#: An attempt's outcome was dropped, because its claim no longer stood (Q3). Runner. ``job``.
+job_lost = _signals.signal("job-lost")
+#: A job was cancelled (W8). The process that cancelled a waiting job, or the runner. ``job``.
+job_cancelled = _signals.signal("job-cancelled")
+#: A job was deleted by an operator. The calling process. ``job``.
+job_deleted = _signals.signal("job-deleted")
+#: A running job's progress was stored. Runner. ``job``.
+job_progressed = _signals.signal("job-progressed")
+#: A batch's last member ended, and its callback is enqueued. The process that found it so.
+#: ``batch``.
+batch_finished = _signals.signal("batch-finished")
+#: A schedule enqueued the job of one of its slots. Runner, housekeeping thread.
+#: ``schedule``, ``job``.
+schedule_fired = _signals.signal("schedule-fired")
+#: A runner process is ready to claim. Runner, main thread. ``runner``.
+worker_started = _signals.signal("worker-started")
+#: A runner process claims no more, and finishes what it has. Runner, main thread. ``runner``.
+worker_stopping = _signals.signal("worker-stopping")
+#: Every outcome of a runner process is written. Runner, main thread. ``runner``.
+worker_stopped = _signals.signal("worker-stopped")
+
+
+def emit(signal: NamedSignal, app: Flask, **facts: t.Any) -> None:
+    """Send a signal. A receiver that raises is logged, and the others still hear it (W12)."""
+    # Blinker's own ``send`` would let the first receiver's exception through to the queue.
+    if not signal.receivers:
+        return
+    for receiver in signal.receivers_for(app):
+        try:
+            receiver(app, **facts)
+        except Exception:  # noqa: BLE001 - a receiver is the user's code, and may raise anything
+            logger.exception("A receiver of %r failed.", signal.name)

@@ -1,0 +1,163 @@
+"""The layout, held by the machine: what may import what, and how large a thing may grow."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "flask_henri_jobs"
+
+#: A file imports only from files above it. ``docs/explanation/layout.md`` says why.
+LAYOUT = """
+errors
+signals
+durations
+clock
+backoff
+arguments
+limit
+schedule
+job
+outcome
+context
+settings
+store.embedded
+store.connection
+store.documents
+store.indexes
+store.inbox
+store.permits
+store.rates
+store.candidates
+store.claims
+store.leases
+store.outcomes
+store.schedules
+store.batches
+store.runners
+store.queues
+store.admin
+store.wakeups
+store
+task
+batch
+operations
+worker.loop
+worker.execution
+worker.threads
+worker.committer
+worker.keeper
+worker.housekeeping
+worker.runner
+worker.supervisor
+worker
+cli.output
+cli.worker
+cli.jobs
+cli.system
+cli
+extension
+__init__
+testing
+pytest_plugin
+""".split()
+
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "core", "misc"}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts = parts[:-1]
+    return ".".join(parts)
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the modules of this package that a file imports at run time, anywhere in it."""
+    tree = ast.parse(path.read_text())
+    here = path.relative_to(PACKAGE).parts[:-1]
+    for node in at_run_time(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*here[: len(here) - node.level + 1], *(node.module or "").split(".")]
+            base = [part for part in base if part]
+            for alias in node.names:
+                full = ".".join([*base, alias.name])
+                if full in LAYOUT:
+                    yield full
+                elif base:
+                    yield ".".join(base)
+
+
+def at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child
+        yield from at_run_time(child)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_imports_point_upwards_in_the_list(path: Path) -> None:
+    """A file imports only from files above it in the list."""
+    name = module_name(path)
+    assert name in LAYOUT, f"{name} has no place in the list: add it, and say why in layout.md"
+    place = LAYOUT.index(name)
+    lower = [other for other in imports_of(path) if LAYOUT.index(other) >= place]
+    # A command or ``run_worker`` may import the worker inside its body only; see the next test.
+    assert not lower
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_worker_is_imported_inside_functions_only(path: Path) -> None:
+    """The web process never loads the worker."""
+    if "worker" in path.relative_to(PACKAGE).parts[:1]:
+        pytest.skip("the worker itself")
+    tree = ast.parse(path.read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith("worker")
+            assert "worker" not in [alias.name for alias in node.names] or "cli" in path.parts
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_name)
+def test_sizes(path: Path) -> None:
+    """No file above 400 lines, and no class above a dozen public methods, ``HenriJobs`` exempt."""
+    assert path.stem not in FORBIDDEN_NAMES
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef) and node.name not in {"HenriJobs", "Operations"}:
+            public = [
+                item.name
+                for item in node.body
+                if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+                and not item.name.startswith("_")
+            ]
+            assert len(public) <= 12, f"{node.name}: {public}"
+
+
+def test_store_does_not_know_signals_or_tasks() -> None:
+    """The store answers with what happened, and tells nobody."""
+    for path in (PACKAGE / "store").rglob("*.py"):
+        assert not {"signals", "task", "context"} & set(imports_of(path)), path.name
+
+
+def test_few_wide_catches() -> None:
+    """Exactly three kinds of place catch widely: an attempt, a round of a loop, a receiver."""
+    wide = [
+        f"{module_name(path)}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ExceptHandler)
+        and (
+            node.type is None
+            or {"Exception", "BaseException"}
+            & {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
+        )
+    ]
+    assert set(wide) <= {"signals", "worker.loop", "worker.execution"}
+    assert len(wide) <= 3

@@ -25,7 +25,8 @@ _signals = Namespace()
 job_enqueued = _signals.signal("job-enqueued")
 #: A runner is about to call the task. Runner, in the executing thread. ``job``.
 job_started = _signals.signal("job-started")
-#: The job is done, and that is stored. Runner, announcing thread. ``job``, ``result``, ``duration``.
+#: The job is done, and that is stored. Runner, announcing thread.
+#: ``job``, ``result``, ``duration``.
 job_succeeded = _signals.signal("job-succeeded")
 #: An attempt raised; ``job_retried`` or ``job_died`` follows. Runner, announcing thread.
 #: ``job``, ``error``, ``attempt``.
@@ -70,5 +71,6 @@ def emit(signal: NamedSignal, app: Flask, **facts: t.Any) -> None:
     for receiver in signal.receivers_for(app):
         try:
             receiver(app, **facts)
-        except Exception:  # noqa: BLE001 - a receiver is the user's code, and may raise anything
+        except Exception:
+            # A receiver is the user's code, and may raise anything.
             logger.exception("A receiver of %r failed.", signal.name)

@@ -1,0 +1,77 @@
+"""What the code that runs now belongs to: the job in hand, and the tenant in scope."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from contextvars import ContextVar
+
+from .clock import to_datetime
+from .errors import OutsideJob
+from .job import Job
+
+if t.TYPE_CHECKING:
+    from datetime import datetime
+
+_SLOT = re.compile(r"recurring:.*:(\d+)", re.DOTALL)
+
+_running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running", default=None)
+
+
+class RunningJob(Job):
+    """The job in hand, as its task sees it."""
+
+    __slots__ = ()
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.row, job._rows)  # noqa: SLF001 - a job like it
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, counted from 1."""
+        return self.attempts
+
+    @property
+    def due_at(self) -> datetime:
+        """The moment the job was due at; for a recurring job, the slot of its schedule (S8)."""
+        # A retry moves run_at, and not the slot.
+        slot = _SLOT.fullmatch(self.unique_key or "")
+        return t.cast("datetime", to_datetime(int(slot[1]))) if slot else self.run_at
+
+
+class CurrentJob:
+    """Stands for the job in hand, wherever it is used. Outside a job it is false."""
+
+    def __bool__(self) -> bool:
+        return _running.get() is not None
+
+    def __getattr__(self, name: str) -> t.Any:
+        running = _running.get()
+        if running is None:
+            raise OutsideJob(
+                f"current_job.{name} was asked for outside a job.",
+                hint="Check 'if current_job:' first, or call it from a task that a worker performs.",
+            )
+        return getattr(running, name)
+
+    def __repr__(self) -> str:
+        running = _running.get()
+        return repr(running) if running is not None else "<no current job>"
+
+
+current_job: RunningJob = t.cast("RunningJob", CurrentJob())
+"""The job in hand; false outside a job."""
+
+
+class entered:  # noqa: N801 - used as a statement
+    """A ``with`` statement in which a job is the one in hand."""
+
+    def __init__(self, running: RunningJob) -> None:
+        self._running = running
+
+    def __enter__(self) -> RunningJob:
+        self._token = _running.set(self._running)
+        return self._running
+
+    def __exit__(self, *raised: object) -> None:
+        _running.reset(self._token)

@@ -1,0 +1,196 @@
+"""Reading the jobs that are next, at a cost that does not grow with the backlog (section 9)."""
+
+from __future__ import annotations
+
+import heapq
+import typing as t
+from dataclasses import dataclass, field
+
+from ..clock import steady_seconds
+from ..job import PENDING, Document
+from .documents import IN_ORDER
+from .indexes import Index
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pymongo.collection import Collection
+
+    from ..clock import Moment
+
+CLAIM = Index(
+    "fhj_claim",
+    {"state": 1, "queue": 1, "concurrency_key": 1, "priority": 1, "run_at": 1, "_id": 1},
+)
+"""Serves the claim in its order, the queues with work, the waiting keys, and recovery (B5)."""
+
+MOST_QUEUES = 64
+"""Queues a query: the planner merges at most 200 scans, and a null key costs two (B1)."""
+
+MOST_STEPPED_OVER = 500
+"""Documents that one look steps over before it remembers where it got to (B2)."""
+
+REMEMBERED_SECONDS = 5.0
+QUEUES_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the order: right behind one job."""
+
+    priority: int
+    run_at: Moment
+    id: str
+
+    @classmethod
+    def behind(cls, row: Document) -> Place:
+        """Return the place behind a job."""
+        return cls(row["priority"], row["run_at"], row["_id"])
+
+    def onwards(self, now: Moment) -> Iterator[Document]:
+        """Yield filters that together match what is due behind the place, in order."""
+        due = {"$lte": now}
+        yield {"priority": self.priority, "run_at": self.run_at, "_id": {"$gt": self.id}}
+        yield {"priority": self.priority, "run_at": {"$gt": self.run_at} | due}
+        yield {"priority": {"$gt": self.priority}, "run_at": due}
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """How far a queue was stepped over.
+
+    :param since: When that was: what is due later may stand in front of the place.
+    :param until: When it is forgotten, in steady seconds.
+    """
+
+    place: Place
+    since: Moment
+    until: float
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Finds due jobs in their order: priority, then ``run_at``, then id, over all queues (Q2).
+
+    A job that is not wanted (its task is unknown here, or paused) is stepped over. Where many of
+    those stand in front, the place is remembered for some seconds, so that passing them costs
+    once in that time and not on each look.
+    """
+
+    jobs: Collection[Document]
+    steady: Callable[[], float] = steady_seconds
+    _memories: dict[str, _Memory] = field(default_factory=dict)
+    _queues: tuple[str, ...] = ()
+    _queues_until: float = 0.0
+
+    INDEXES: t.ClassVar[tuple[Index, ...]] = (CLAIM,)
+
+    def read(
+        self,
+        queues: Sequence[str] | None,
+        at_most: int,
+        now: Moment,
+        wanted: Callable[[Document], bool],
+    ) -> list[Document]:
+        """Return up to so many due and unlimited jobs that are wanted, in order.
+
+        :param queues: Take from these only; None takes from every queue that has work.
+        """
+        named = self.queues_with_work() if queues is None else queues
+        found: list[Document] = []
+        stepped = 0
+        for row in self._in_order(named, at_most, now):
+            if wanted(row):
+                found.append(row)
+                if len(found) == at_most:
+                    break
+                continue
+            stepped += 1
+            if stepped % MOST_STEPPED_OVER == 0:
+                self._remember(named, row, now)
+                if found:
+                    break
+        return found
+
+    def queues_with_work(self) -> tuple[str, ...]:
+        """Return the queues that have waiting jobs, as of a second ago at most."""
+        if self.steady() >= self._queues_until:
+            self._queues = tuple(self.jobs.distinct("queue", {"state": PENDING}))
+            self._queues_until = self.steady() + QUEUES_SECONDS
+        return self._queues
+
+    def look_again(self) -> None:
+        """Forget which queues have work, and what was stepped over."""
+        self._queues_until = 0.0
+        self._memories.clear()
+
+    def _in_order(self, queues: Sequence[str], at_most: int, now: Moment) -> Iterable[Document]:
+        walks = [
+            self._walk(part, memory, at_most, now) for part, memory in self._parts_of(queues)
+        ]
+        return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order)
+
+    def _parts_of(self, queues: Sequence[str]) -> Iterator[tuple[list[str], _Memory | None]]:
+        """Yield the queues in parts that one query serves, by how far they were stepped over."""
+        steady = self.steady()
+        alike: dict[_Memory | None, list[str]] = {}
+        for queue in queues:
+            memory = self._memories.get(queue)
+            if memory is not None and memory.until <= steady:
+                memory = None
+                del self._memories[queue]
+            alike.setdefault(memory, []).append(queue)
+        for memory, names in alike.items():
+            for at in range(0, len(names), MOST_QUEUES):
+                yield names[at : at + MOST_QUEUES], memory
+
+    def _walk(
+        self, queues: list[str], memory: _Memory | None, at_most: int, now: Moment
+    ) -> Iterator[Document]:
+        """Yield the due jobs of some queues in order, from a remembered place on."""
+        queue = {"queue": queues[0] if len(queues) == 1 else {"$in": queues}}
+        after = memory.place if memory else None
+        if memory:
+            # What came since, and is more urgent than all that was stepped over.
+            urgent = {"$lt": memory.place.priority}
+            due = {"$gt": memory.since, "$lte": now}
+            yield from self._find(
+                queue | {"priority": urgent, "run_at": due}, MOST_STEPPED_OVER
+            )
+        limit = at_most
+        while True:
+            rows = self._page(queue, after, limit, now)
+            yield from rows
+            if len(rows) < limit:
+                return
+            after, limit = Place.behind(rows[-1]), MOST_STEPPED_OVER
+
+    def _page(
+        self, queue: Document, after: Place | None, limit: int, now: Moment
+    ) -> list[Document]:
+        if after is None:
+            return self._find(queue | {"run_at": {"$lte": now}}, limit)
+        rows: list[Document] = []
+        for onwards in after.onwards(now):
+            if len(rows) < limit:
+                rows += self._find(queue | onwards, limit - len(rows))
+        return rows
+
+    def _find(self, which: Document, limit: int) -> list[Document]:
+        unlimited = {"state": PENDING, "concurrency_key": None, **which}
+        # A negative limit asks for one batch, and leaves no cursor behind to be closed.
+        return list(self.jobs.find(unlimited, sort=IN_ORDER, limit=-limit, hint=CLAIM.name))
+
+    def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
+        # The walk is in order over all of these queues: whatever stands before this row was seen.
+        for queue in queues:
+            known = self._memories.get(queue)
+            self._memories[queue] = _Memory(
+                place=Place.behind(row),
+                since=known.since if known else now,
+                until=known.until if known else self.steady() + REMEMBERED_SECONDS,
+            )
+
+
+def _order(row: Document) -> tuple[t.Any, ...]:
+    return row["priority"], row["run_at"], row["_id"]

@@ -1,0 +1,166 @@
+"""Taking due jobs, many in one go, each by one runner only (Q1, W1)."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pymongo
+from pymongo.errors import PyMongoError
+
+from ..clock import Moment, steady_seconds
+from ..ids import new_token
+from ..job import PENDING, RUNNING, Document, Job, Rows
+from .candidates import Candidates
+from .documents import is_as_read
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pymongo.collection import Collection
+
+CLAIM_SECONDS = 5.0
+"""A claim takes effect within this time or never: the server is told the limit."""
+
+MOST_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """Which jobs a runner would take.
+
+    :param runner: Its id.
+    :param queues: Only from these; None takes from all.
+    :param at_most: How many.
+    :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
+    """
+
+    runner: str
+    queues: Sequence[str] | None
+    at_most: int
+    wanted: Callable[[Document], bool] = lambda _: True
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """A claim whose reply was lost: it may have taken effect, and may still until the deadline."""
+
+    token: str
+    until: float
+
+
+@dataclass(slots=True)
+class Claims:
+    """One runner's claims."""
+
+    jobs: Collection[Document]
+    now: Callable[[], Moment]
+    candidates: Candidates
+    rows: Rows | None = None
+    steady: Callable[[], float] = steady_seconds
+    _doubts: list[_Doubt] = field(default_factory=list)
+
+    def take(self, wish: Wish) -> list[Job]:
+        """Claim due jobs and return them in their order, running, under one new token.
+
+        The round trips do not grow with the number of jobs. What an earlier claim took whose
+        reply was lost is returned first.
+        """
+        late = self._found_in_doubt()
+        if late:
+            return late
+        rows = self.candidates.read(wish.queues, wish.at_most, self.now(), wish.wanted)
+        return self.stamp(_within(MOST_BYTES, rows), wish.runner) if rows else []
+
+    def stamp(self, rows: Sequence[Document], runner: str) -> list[Job]:
+        """Claim these very jobs as they were read; return those that nobody else took first."""
+        token, now = new_token(), self.now()
+        stamp = {
+            "state": RUNNING,
+            "claim_token": token,
+            "claimed_at": now,
+            "claimed_by": runner,
+            "heartbeat_at": now,
+            "started_at": now,
+            "updated_at": now,
+        }
+        ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
+        if ours < len(rows):
+            rows = self._won(rows, token) if ours else []
+        return [Job({**row, **stamp, "attempts": row["attempts"] + 1}, self.rows) for row in rows]
+
+    def _stamp_group(self, rows: Sequence[Document], stamp: Document) -> int:
+        ids = {"_id": {"$in": [row["_id"] for row in rows]}, "run_at": {"$lte": stamp["claimed_at"]}}
+        try:
+            # The limit is the server's as well: a claim that was given up on takes no effect later.
+            with pymongo.timeout(CLAIM_SECONDS):
+                return self.jobs.update_many(
+                    ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
+                ).modified_count
+        except PyMongoError:
+            self._doubts.append(_Doubt(stamp["claim_token"], self.steady() + 2 * CLAIM_SECONDS))
+            raise
+
+    def _won(self, rows: Sequence[Document], token: str) -> list[Document]:
+        ids = [row["_id"] for row in rows]
+        won = self.jobs.find({"_id": {"$in": ids}, "claim_token": token}, {"_id": True})
+        ours = {row["_id"] for row in won}
+        return [row for row in rows if row["_id"] in ours]
+
+    def _found_in_doubt(self) -> list[Job]:
+        """Return what a claim took whose reply was lost (A5)."""
+        for doubt in list(self._doubts):
+            found = self.jobs.find({"claim_token": doubt.token, "state": RUNNING})
+            jobs = [Job(row, self.rows) for row in found]
+            if jobs or self.steady() > doubt.until:
+                self._doubts.remove(doubt)
+            if jobs:
+                return jobs
+        return []
+
+    def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
+        """Put back jobs that were not begun, as if they had not been claimed.
+
+        :param run_at: When they are due; None keeps their place.
+        :return: How many were still this claim's.
+        """
+        if not jobs:
+            return 0
+        fields: Document = {
+            "state": PENDING,
+            "claimed_at": None,
+            "claimed_by": None,
+            "heartbeat_at": None,
+            "updated_at": self.now(),
+        }
+        if run_at is not None:
+            fields["run_at"] = run_at
+        held: dict[str, list[str]] = defaultdict(list)
+        for job in jobs:
+            held[job.row["claim_token"]].append(job.row["_id"])
+        return sum(
+            self.jobs.update_many(
+                {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING},
+                {"$set": fields, "$inc": {"attempts": -1}, "$unset": {"claim_token": ""}},
+            ).modified_count
+            for token, ids in held.items()
+        )
+
+
+def _alike(rows: Sequence[Document]) -> list[list[Document]]:
+    """Group rows whose guard is the same; nearly always that is one group."""
+    groups: dict[tuple[t.Any, t.Any], list[Document]] = defaultdict(list)
+    for row in rows:
+        groups[row["attempts"], row.get("revision")].append(row)
+    return list(groups.values())
+
+
+def _within(most_bytes: int, rows: list[Document]) -> list[Document]:
+    """Return the first rows whose arguments fit, and one at least."""
+    total = 0
+    for at, row in enumerate(rows):
+        total += len(row.get("args") or "")
+        if at and total > most_bytes:
+            return rows[:at]
+    return rows

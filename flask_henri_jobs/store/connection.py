@@ -1,0 +1,150 @@
+"""The client of this process, its collections, and the server's clock."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+from datetime import UTC
+
+import pymongo
+from bson.codec_options import CodecOptions
+from pymongo import MongoClient, ReadPreference, WriteConcern
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from ..clock import Clock, Reading, steady_seconds, to_moment
+from ..errors import ConfigError, StoreUnavailable
+from ..checks import mask_uri
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo.collection import Collection
+    from pymongo.database import Database
+
+    from ..job import Document
+    from ..settings import Settings
+
+Jobs: t.TypeAlias = "Collection[Document]"
+
+DURABLE = WriteConcern("majority", j=True)
+"""What every write has but the insert of a job, which a setting may relax (A6)."""
+
+INSERT_CONCERNS = {
+    "majority": DURABLE,
+    "journaled": WriteConcern(1, j=True),
+    "acknowledged": WriteConcern(1),
+}
+
+OPERATION_SECONDS = 10.0
+"""How long a worker or a command waits for one answer before it says so."""
+
+_NOT_NOW = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
+"""The server's codes for stepping down, shutting down, recovering, and out of time."""
+
+
+class Connection:
+    """A client, the collections of one queue in its database, and the clock of its server.
+
+    The client's own read and write options are never taken over: a claim that is not majority
+    acknowledged can be rolled back, and then two runners perform one job (A6).
+
+    :param client: The client; nothing is asked of it yet.
+    :param database: The name of the database.
+    :param prefix: The name of the jobs' collection, and the start of the others'.
+    """
+
+    def __init__(self, client: MongoClient[Document], database: str, prefix: str) -> None:
+        self.client = client
+        self.prefix = prefix
+        self.database: Database[Document] = client.get_database(
+            database,
+            codec_options=CodecOptions(),
+            read_preference=ReadPreference.PRIMARY,
+            write_concern=DURABLE,
+            read_concern=ReadConcern("local"),
+        )
+        self.clock = Clock(self._read_clock)
+
+    @classmethod
+    def open(
+        cls, settings: Settings, make_client: t.Callable[[], MongoClient[t.Any]] | None, uri: str
+    ) -> Connection:
+        """Return a connection for this process. Nothing is sent before the first question.
+
+        :param make_client: The application's own way to a client; None makes one from ``uri``.
+        """
+        client = make_client() if make_client is not None else client_of(uri)
+        if not client.options.retry_writes:
+            raise ConfigError(
+                "The MongoDB client has retryWrites=false.",
+                hint="Remove it: a write whose reply is lost must be safe to repeat.",
+            )
+        database = settings.database or client.get_default_database("henri_jobs").name
+        return cls(client, database, settings.collection)
+
+    def collection(self, suffix: str = "") -> Collection[Document]:
+        """Return one of the queue's collections, by the end of its name."""
+        return self.database[f"{self.prefix}_{suffix}" if suffix else self.prefix]
+
+    def close(self) -> None:
+        """Close the client's sockets."""
+        self.client.close()
+
+    def _read_clock(self) -> Reading:
+        with answering("the clock"):
+            samples = [self._sample() for _ in range(3)]
+        # The shortest round trip leaves the least room for error.
+        return min(samples, key=lambda sample: sample[0])[1]
+
+    def _sample(self) -> tuple[float, Reading]:
+        sent = steady_seconds()
+        answer = self.client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
+        received = steady_seconds()
+        local_time = answer["localTime"]
+        at = to_moment(local_time.replace(tzinfo=UTC) if local_time.tzinfo is None else local_time)
+        reading = Reading(server=at, at=(sent + received) / 2, member=answer.get("me"))
+        return received - sent, reading
+
+
+def client_of(uri: str) -> MongoClient[t.Any]:
+    """Return a client for a connection string. It connects when it is first asked something.
+
+    :raises ConfigError: The connection string is wrong; its password is not shown.
+    """
+    try:
+        return MongoClient(uri, appname="flask_henri_jobs", connectTimeoutMS=5_000)
+    except (PyMongoError, ValueError) as error:
+        hint = "Give mongodb://user:password@host:port/database, or mongodb+srv://…"
+        raise ConfigError(f"HENRI_JOBS_URI is {mask_uri(uri)!r}: {error}.", hint=hint) from None
+
+
+@contextlib.contextmanager
+def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
+    """Bound what is asked inside to so many seconds in all, on the server too.
+
+    :param what: What is asked, for the message.
+    :raises StoreUnavailable: There was no answer in time, or no server to ask.
+    """
+    try:
+        with pymongo.timeout(seconds):
+            yield
+    except PyMongoError as error:
+        if is_outage(error):
+            raise StoreUnavailable(
+                f"The database did not answer {what} within {seconds:g} s: {_short(error)}",
+                hint="Is it running, and is HENRI_JOBS_URI right?",
+            ) from error
+        raise
+
+
+def is_outage(error: PyMongoError) -> bool:
+    """Whether an error says that the database is away or out of time, not that it refuses."""
+    if isinstance(error, ConnectionFailure) or error.timeout:
+        return True
+    return isinstance(error, OperationFailure) and error.code in _NOT_NOW
+
+
+def _short(error: PyMongoError) -> str:
+    # A topology description of several lines follows the first sentence.
+    return str(error).split(", Timeout:")[0].split(", full error")[0][:300]

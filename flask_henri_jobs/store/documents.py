@@ -1,0 +1,137 @@
+"""How a job is stored: its fields as the henri framework has them, and the named filters."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ..job import PENDING, RUNNING, Document, Job, keeps_key
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..clock import Moment
+
+MOST_HISTORY = 20
+MOST_HISTORY_MESSAGE = 512
+
+IN_ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
+"""The order in which jobs are taken (Q2)."""
+
+
+def new_row(
+    *,
+    id: str,  # noqa: A002 - the attribute's name
+    name: str,
+    args: str,
+    now: Moment,
+    run_at: Moment,
+    queue: str,
+    priority: int,
+    max_attempts: int,
+    timeout_ms: int | None = None,
+    **when_used: t.Any,
+) -> Document:
+    """Return the document of a new job.
+
+    :param when_used: Fields that are absent, not null, when unused: ``unique_key``,
+        ``concurrency_key``, ``batch_id``, ``tenant``, ``expires_at``, ``headers``, ``tags``.
+    """
+    row: Document = {
+        "_id": id,
+        "name": name,
+        "queue": queue,
+        "state": PENDING,
+        "priority": priority,
+        "run_at": run_at,
+        "created_at": now,
+        "updated_at": now,
+        "started_at": None,
+        "finished_at": None,
+        "claimed_at": None,
+        "claimed_by": None,
+        "claim_token": None,
+        "heartbeat_at": None,
+        "attempts": 0,
+        "max_attempts": max_attempts,
+        "timeout_ms": timeout_ms,
+        "duration_ms": None,
+        "args": args,
+        "error_message": None,
+        "error_stack": None,
+        "history": "[]",
+    }
+    row.update((key, value) for key, value in when_used.items() if value is not None)
+    return row
+
+
+def held_by(job: Job) -> Document:
+    """Match the job while this claim of it still stands (Q3)."""
+    return {"_id": job.row["_id"], "claim_token": job.row["claim_token"], "state": RUNNING}
+
+
+def is_due(now: Moment) -> Document:
+    """Match the jobs that wait and may be taken."""
+    return {"state": PENDING, "run_at": {"$lte": now}}
+
+
+def is_as_read(row: Document) -> Document:
+    """Match a waiting job only while it is what was read: not replaced, edited or taken since.
+
+    A job that was claimed, failed and put back in between is pending again, with other attempts;
+    one whose arguments were replaced has another revision (A1).
+    """
+    return {
+        "state": PENDING,
+        "attempts": row["attempts"],
+        # Null matches a job that has none: nobody ever changed it.
+        "revision": row.get("revision"),
+    }
+
+
+def with_entry(
+    row: Document,
+    *,
+    at: Moment,
+    message: str,
+    duration: int | None = None,
+) -> str:
+    """Return a job's history with one entry more about its running attempt, the newest 20."""
+    entries = _history_of(row)
+    entries.append(
+        {
+            "at": at,
+            "attempt": int(row["attempts"]),
+            "duration": duration,
+            "message": message[:MOST_HISTORY_MESSAGE],
+            "runner": row.get("claimed_by"),
+        }
+    )
+    return json.dumps(entries[-MOST_HISTORY:], ensure_ascii=False, separators=(",", ":"))
+
+
+def has_entry_of(row: Document, *, runner: str | None, attempt: int) -> bool:
+    """Whether a job's history tells of an attempt by a runner."""
+    return any(
+        entry.get("runner") == runner and entry.get("attempt") == attempt
+        for entry in _history_of(row)
+    )
+
+
+def _history_of(row: Document) -> list[Document]:
+    stored = row.get("history")
+    return json.loads(stored) if stored else []
+
+
+def freed_key(row: Document) -> Document:
+    """Return the ``$unset`` of the unique key that a job gives up when it ends (Q7)."""
+    key = row.get("unique_key")
+    return {"unique_key": ""} if key is not None and not keeps_key(key) else {}
+
+
+def update_of(fields: Document, removed: Iterable[str] | Document = ()) -> Document:
+    """Return an update that sets fields and removes others."""
+    update: Document = {"$set": fields}
+    if removed:
+        update["$unset"] = dict.fromkeys(removed, "")
+    return update

@@ -1,0 +1,126 @@
+"""Keeping claimed jobs by heartbeat, and putting back those whose runner stopped answering."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from pymongo import UpdateOne
+
+from ..job import DEAD, PENDING, RUNNING, Document, Job, Rows
+from .candidates import CLAIM
+from .documents import freed_key, held_by, update_of, with_entry
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import timedelta
+
+    from pymongo.collection import Collection
+
+    from ..clock import Clock, Moment
+
+MOST_RECOVERED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """The heartbeats of running jobs (Q4)."""
+
+    jobs: Collection[Document]
+    clock: Clock
+    rows: Rows | None = None
+
+    def keep(self, jobs: Sequence[Job]) -> set[str]:
+        """Stamp the heartbeat of jobs. Return the ids of those whose claim is gone."""
+        if not jobs:
+            return set()
+        ours = _still_ours(jobs)
+        kept = self.jobs.update_many(ours, {"$set": {"heartbeat_at": self.clock.now()}})
+        if kept.matched_count == len(jobs):
+            return set()
+        found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
+        return {job.row["_id"] for job in jobs} - found
+
+    def recover(self, stuck_after: timedelta) -> list[Job]:
+        """Put back the running jobs with an old heartbeat; bury those without attempts left.
+
+        Nothing is recovered until the server's clock has been the same for that long (B8).
+
+        :return: What this call changed, as it is now.
+        """
+        if self.clock.calm_for() < stuck_after:
+            return []
+        before = self.clock.now() - round(stuck_after.total_seconds() * 1000)
+        stuck = self.jobs.find(
+            {"state": RUNNING, "heartbeat_at": {"$lt": before}},
+            limit=MOST_RECOVERED,
+            hint=CLAIM.name,
+        )
+        return self._put_back(list(stuck), lambda row: f"{_runner(row)} stopped answering")
+
+    def recover_from(self, runner: str, reason: str, only: Iterable[str] | None = None) -> list[Job]:
+        """Put back at once what a runner has that is known to be gone.
+
+        :param reason: How it went, such as ``"was killed by signal 9"``.
+        :param only: The jobs to put back; None for all.
+        """
+        which: Document = {"state": RUNNING, "claimed_by": runner}
+        if only is not None:
+            which["_id"] = {"$in": list(only)}
+        rows = self.jobs.find(which, hint=CLAIM.name)
+        return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}")
+
+    def _put_back(self, rows: list[Document], said: Callable[[Document], str]) -> list[Job]:
+        if not rows:
+            return []
+        now = self.clock.now()
+        updates = {row["_id"]: _recovery(row, now, said(row)) for row in rows}
+        self.jobs.bulk_write(
+            [
+                # The heartbeat is part of the guard: a runner that woke up in between keeps its job.
+                UpdateOne(
+                    held_by(Job(row)) | {"heartbeat_at": row["heartbeat_at"]}, updates[row["_id"]]
+                )
+                for row in rows
+            ],
+            ordered=False,
+        )
+        return self._changed(rows, updates)
+
+    def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Job]:
+        """Return the jobs whose history tells of the recovery: what was changed, not what was read."""
+        ids = [row["_id"] for row in rows]
+        now = self.jobs.find({"_id": {"$in": ids}})
+        return [
+            Job(row, self.rows)
+            for row in now
+            if row.get("history") == updates[row["_id"]]["$set"]["history"]
+        ]
+
+
+def _still_ours(jobs: Sequence[Job]) -> Document:
+    return {
+        "_id": {"$in": [job.row["_id"] for job in jobs]},
+        "claim_token": {"$in": list({job.row["claim_token"] for job in jobs})},
+        "state": RUNNING,
+    }
+
+
+def _runner(row: Document) -> str:
+    return f"The runner {row.get('claimed_by')}"
+
+
+def _recovery(row: Document, now: Moment, said: str) -> Document:
+    message = f"{said} while performing this job."
+    fields: Document = {
+        "error_message": message,
+        "history": with_entry(row, at=now, message=message),
+        "updated_at": now,
+        "claimed_at": None,
+        "heartbeat_at": None,
+    }
+    if row["attempts"] >= row["max_attempts"]:
+        fields |= {"state": DEAD, "finished_at": now, "dead_reason": "lost"}
+        return update_of(fields, [*freed_key(row), "claim_token"])
+    fields |= {"state": PENDING, "run_at": now, "finished_at": None, "claimed_by": None}
+    return update_of(fields, ["claim_token"])

@@ -1,0 +1,112 @@
+"""The last write of every attempt."""
+
+from __future__ import annotations
+
+import typing as t
+
+from pymongo import UpdateOne
+
+from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
+from ..outcome import Again, Dead, Done, Outcome, Snoozed
+from .documents import freed_key, has_entry_of, held_by, update_of, with_entry
+
+if t.TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pymongo.collection import Collection
+
+Ending: t.TypeAlias = tuple[Job, Outcome]
+
+
+class Outcomes:
+    """Where an attempt's ending becomes true, or is dropped because the claim was lost (Q3)."""
+
+    def __init__(self, jobs: Collection[Document]) -> None:
+        self._jobs = jobs
+
+    def write(self, job: Job, outcome: Outcome) -> bool:
+        """Record one outcome. Return whether it stands."""
+        return self.write_many([(job, outcome)]) == [True]
+
+    def write_many(self, endings: Sequence[Ending]) -> list[bool]:
+        """Record outcomes in one write. Return which of them stand, in the order given (W2).
+
+        It may be repeated after a lost reply: the token stays with the row until the next claim
+        replaces it, so an outcome recognises its own first write.
+        """
+        writes = [UpdateOne(held_by(job), _change(job, outcome)) for job, outcome in endings]
+        written = self._jobs.bulk_write(writes, ordered=False)
+        # The server reports a total, not which writes matched. Nearly always it is all of them.
+        if written.matched_count == len(endings):
+            return [True] * len(endings)
+        return self._which_stand(endings)
+
+    def _which_stand(self, endings: Sequence[Ending]) -> list[bool]:
+        ids = [job.row["_id"] for job, _ in endings]
+        shown = {"state": True, "claim_token": True, "history": True}
+        rows = {row["_id"]: row for row in self._jobs.find({"_id": {"$in": ids}}, shown)}
+        return [_stands(job, rows.get(job.row["_id"])) for job, _ in endings]
+
+
+def _stands(job: Job, row: Document | None) -> bool:
+    """Whether an outcome of this attempt is what the row shows."""
+    if row is None:
+        return False
+    if row["claim_token"] == job.row["claim_token"]:
+        return bool(row["state"] != RUNNING)
+    # It went back, was claimed again before its reply was missed, and left an entry behind.
+    return has_entry_of(row, runner=job.row["claimed_by"], attempt=job.row["attempts"])
+
+
+def _change(job: Job, outcome: Outcome) -> Document:
+    """Return the update that makes an outcome true."""
+    row = job.row
+    match outcome:
+        case Done():
+            fields = _ended(outcome, DONE) | {"error_message": None, "error_stack": None}
+            if outcome.result is not None:
+                fields["result"] = outcome.result
+            return update_of(fields, freed_key(row))
+        case Dead():
+            fields = _ended(outcome, DEAD) | _failed(job, outcome) | {"dead_reason": outcome.reason}
+            return update_of(fields, freed_key(row))
+        case Again():
+            return update_of(_back(outcome) | _failed(job, outcome))
+        case Snoozed():
+            return update_of(_back(outcome) | {"attempts": row["attempts"] - 1})
+        case _:
+            t.assert_never(outcome)
+
+
+def _ended(outcome: Done | Dead, state: str) -> Document:
+    return {
+        "state": state,
+        "finished_at": outcome.at,
+        "updated_at": outcome.at,
+        "duration_ms": outcome.duration,
+    }
+
+
+def _back(outcome: Again | Snoozed) -> Document:
+    return {
+        "state": PENDING,
+        "run_at": outcome.run_at,
+        "updated_at": outcome.at,
+        "claimed_at": None,
+        "claimed_by": None,
+        "heartbeat_at": None,
+    }
+
+
+def _failed(job: Job, outcome: Again | Dead) -> Document:
+    failure = outcome.failure
+    return {
+        "error_message": failure.message,
+        "error_stack": failure.stack,
+        "history": with_entry(
+            t.cast(Document, job.row),
+            at=outcome.at,
+            message=failure.message,
+            duration=outcome.duration,
+        ),
+    }

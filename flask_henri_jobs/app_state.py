@@ -1,0 +1,108 @@
+"""What one app has of the extension."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import typing as t
+import warnings
+from dataclasses import dataclass, field
+
+from .checks import shown
+from .enqueueing import Enqueuer
+from .errors import ConfigError
+from .process_local import ProcessLocal
+from .store import Store
+from .store.connection import Connection
+from .store.embedded import EmbeddedServer, share_server
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .settings import Settings
+
+logger = logging.getLogger("flask_henri_jobs")
+
+EMBEDDED_FOLDER = "henri_jobs_db"
+
+
+@dataclass(frozen=True, eq=False)
+class AppState:
+    """The settings and the store of one app. The store is made anew in each process.
+
+    :param make_client: The application's own way to a client, or None.
+    """
+
+    settings: Settings
+    make_client: Callable[[], t.Any] | None = None
+    _opened: ProcessLocal[Opened] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_opened", ProcessLocal(self._open))
+
+    @property
+    def store(self) -> Store:
+        """This process's store.
+
+        :raises StoreUnavailable: The database is away, and it is not known to be installed.
+        """
+        return self._opened.get().store
+
+    @property
+    def enqueuer(self) -> Enqueuer:
+        """What stores jobs with this app's settings."""
+        return self._opened.get().enqueuer
+
+    def close(self) -> None:
+        """Give up this process's client, and its share of an embedded database."""
+        if opened := self._opened.forget():
+            opened.store.connection.close()
+            if opened.server is not None:
+                opened.server.leave()
+
+    def import_tasks(self) -> None:
+        """Import the modules that ``HENRI_JOBS_IMPORTS`` names.
+
+        :raises ConfigError: There is no such module.
+        """
+        for name in self.settings.imports:
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError as error:
+                if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                    raise
+                raise ConfigError(
+                    f"HENRI_JOBS_IMPORTS names {shown(name)}, and there is no such module.",
+                    hint="Give the name that an import statement would have.",
+                ) from None
+
+    def _open(self) -> Opened:
+        settings = self.settings
+        server = None
+        uri = settings.uri or ""
+        if self.make_client is None and settings.embedded:
+            server = self._share_server()
+            uri = server.uri
+        store = Store.open(settings, Connection.open(settings, self.make_client, uri))
+        if settings.install:
+            store.install(within=settings.enqueue_timeout)
+        return Opened(store, Enqueuer(settings, store), server)
+
+    def _share_server(self) -> EmbeddedServer:
+        folder = self.settings.instance_path / EMBEDDED_FOLDER
+        if self.settings.uri is None:
+            warnings.warn(
+                f"HENRI_JOBS_URI is not set: jobs are kept by a MongoDB server of their own in"
+                f" {folder}. Set it to your database, or to 'disk' to say that you mean this.",
+                stacklevel=2,
+            )
+        return share_server(folder, self.settings.mongod)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What a process has open."""
+
+    store: Store
+    enqueuer: Enqueuer
+    server: EmbeddedServer | None

@@ -1,0 +1,103 @@
+"""From a task, its arguments and the options of one enqueue to a stored job."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from .arguments import encode
+from .clock import Moment, to_moment
+from .durations import millis
+from .ids import new_id
+from .options import Overrides, TaskDefaults
+from .store.documents import new_row
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .job import Document, Job
+    from .settings import Settings
+    from .store import Store
+    from .task import Task
+
+_NO_DEFAULTS = TaskDefaults()
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueuer:
+    """Makes rows and hands them to the store's inbox."""
+
+    settings: Settings
+    store: Store
+
+    def add(
+        self, task: Task[..., t.Any] | str, args: object, overrides: Overrides
+    ) -> Job:
+        """Store one job.
+
+        :param task: The task; or the name of one that another application owns.
+        :param args: What it is called with: names and values, or for a henri task any value.
+        """
+        self._keep_time()
+        row = self.row(task, args, overrides, self.store.clock.now())
+        return self.store.inbox.add(row, overrides.on_conflict)
+
+    def add_many(
+        self, task: Task[..., t.Any], many: Iterable[Mapping[str, t.Any]], overrides: Overrides
+    ) -> list[Job]:
+        """Store a job for each of many arguments, in their order."""
+        self._keep_time()
+        now = self.store.clock.now()
+        rows = [self.row(task, args, overrides, now) for args in many]
+        return self.store.inbox.add_many(rows)
+
+    def row(
+        self, task: Task[..., t.Any] | str, args: object, overrides: Overrides, now: Moment
+    ) -> Document:
+        """Return the document of a new job: an option, or else the task's, or else the app's."""
+        settings = self.settings
+        defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
+        run_at = _due(now, overrides)
+        return new_row(
+            id=overrides.id or new_id(now),
+            name=task if isinstance(task, str) else task.name,
+            args=encode(args, "args", settings.max_args_bytes),
+            now=now,
+            run_at=run_at,
+            queue=overrides.queue or defaults.queue or settings.default_queue,
+            priority=_first(overrides.priority, defaults.priority, settings.priority),
+            max_attempts=_first(
+                overrides.max_attempts, defaults.max_attempts, settings.max_attempts
+            ),
+            timeout_ms=millis(settings.timeout) if settings.timeout else None,
+            unique_key=_unique_key(task, args, overrides),
+            expires_at=_expiry(run_at, overrides.expires or defaults.expires),
+        )
+
+    def _keep_time(self) -> None:
+        """Ask the server for the time once a minute; a web process has no thread that would."""
+        if self.store.clock.is_due:
+            self.store.clock.renew()
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _due(now: Moment, overrides: Overrides) -> Moment:
+    if overrides.at is not None:
+        return to_moment(overrides.at)
+    return now + millis(overrides.wait) if overrides.wait else now
+
+
+def _expiry(run_at: Moment, expires: timedelta | datetime | None) -> Moment | None:
+    if isinstance(expires, timedelta):
+        return run_at + millis(expires)
+    return to_moment(expires) if expires else None
+
+
+def _unique_key(task: Task[..., t.Any] | str, args: object, overrides: Overrides) -> str | None:
+    if overrides.unique is not None or overrides.never_unique or isinstance(task, str):
+        return overrides.unique
+    return task.unique_key(t.cast("Mapping[str, t.Any]", args))

@@ -1,0 +1,66 @@
+"""The tasks that are known here, by name."""
+
+from __future__ import annotations
+
+import typing as t
+from difflib import get_close_matches
+
+from .errors import ConfigError, UnknownTask
+from .task import where_defined
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .task import Task
+
+AnyTask: t.TypeAlias = "Task[..., t.Any]"
+
+
+class Registry:
+    """The tasks of one :class:`HenriJobs`. They are declared once, before there is an app."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, AnyTask] = {}
+
+    def add(self, task: AnyTask) -> None:
+        """Make a task known.
+
+        :raises ConfigError: Another function has its name.
+        """
+        known = self._tasks.get(task.name)
+        # A module that is imported twice, as a reload does, declares the same task again.
+        if known is not None and _place(known) != _place(task):
+            raise ConfigError(
+                f"Two tasks are named {task.name!r}: one at {_place(known)}, one at"
+                f" {_place(task)}.",
+                hint="Give one of them another name=.",
+            )
+        self._tasks[task.name] = task
+
+    def find(self, name: str) -> AnyTask | None:
+        """Return the task of a name, or None."""
+        return self._tasks.get(name)
+
+    def __getitem__(self, name: str) -> AnyTask:
+        if name not in self._tasks:
+            likely = get_close_matches(name, self._tasks, n=1)
+            raise UnknownTask(
+                f"No task is named {name!r:.200}.",
+                hint=f"Did you mean {likely[0]!r}?"
+                if likely
+                else "Is the module that declares it in HENRI_JOBS_IMPORTS?",
+            )
+        return self._tasks[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._tasks))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def _place(task: AnyTask) -> str:
+    return where_defined(task.function)

@@ -1,0 +1,166 @@
+"""Group commit: outcomes that are ready go in one write, and are announced when they stand (W2)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import typing as t
+
+from .. import signals
+from ..outcome import Again, Dead, Done, Snoozed
+from ..signals import emit
+from .execution import Ending
+from .loop import Loop
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flask import Flask
+
+    from ..job import Job
+    from ..store.outcomes import Outcomes
+    from .loop import Outages
+
+MOST_AT_ONCE = 200
+MOST_OUTSTANDING = 2 * MOST_AT_ONCE
+"""Outcomes that wait to be written; a thread that has one more waits (A8)."""
+
+
+class Committer:
+    """Writes the outcomes of a runner's attempts.
+
+    An executing thread hands its outcome over and takes the next job. Nobody waits for a fuller
+    group: what is there when the last write ended goes into the next.
+
+    :param settled: Called with the jobs of a group once their outcomes are written, or are known
+        to be dropped.
+    """
+
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        announcer: Announcer,
+        settled: Callable[[list[Job]], None],
+        outages: Outages,
+    ) -> None:
+        self._outcomes = outcomes
+        self._announcer = announcer
+        self._settled = settled
+        self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
+        self._group: list[Ending] = []
+        self._ended = threading.Event()
+        self._loop = Loop("henri-jobs-committer", self._round, outages)
+
+    def start(self) -> None:
+        """Start writing."""
+        self._loop.start()
+
+    def hand_over(self, ending: Ending) -> None:
+        """Have an outcome written and announced. It returns at once, unless very many wait."""
+        self._ready.put(ending)
+
+    def finish(self, timeout: float) -> bool:
+        """Write what was handed over, and end. Return whether that was done in time."""
+        self._ready.put(None)
+        return self._ended.wait(timeout) and self._loop.stop(timeout)
+
+    def _round(self) -> float:
+        """Write one group. One that met no database is kept, and written in the next round."""
+        if not self._group:
+            self._group = self._take_ready()
+        if self._group:
+            stands = self._outcomes.write_many([(one.job, one.outcome) for one in self._group])
+            group, self._group = self._group, []
+            self._settled([ending.job for ending in group])
+            for ending, job in zip(group, stands, strict=True):
+                self._announcer.announce(ending, job)
+            return 0.0
+        self._ended.set()
+        return 1.0
+
+    def _take_ready(self) -> list[Ending]:
+        """Wait for an outcome, and return all that are there; none at the end."""
+        if self._ended.is_set():
+            return []
+        group: list[Ending] = []
+        ending = self._ready.get()
+        while ending is not None:
+            group.append(ending)
+            if len(group) == MOST_AT_ONCE:
+                break
+            try:
+                ending = self._ready.get_nowait()
+            except queue.Empty:
+                break
+        if ending is None and group:
+            # The end comes after this group.
+            self._ready.put(None)
+        return group
+
+
+class Announcer:
+    """Sends the signals of outcomes, in the order of their writes, in a thread of its own.
+
+    A slow receiver holds up no commit, until so many announcements wait that threads must (W2).
+    """
+
+    def __init__(self, app: Flask) -> None:
+        self._app = app
+        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(
+            MOST_OUTSTANDING
+        )
+        self._thread = threading.Thread(
+            target=self._run, name="henri-jobs-announcer", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start sending."""
+        self._thread.start()
+
+    def announce(self, ending: Ending, job: Job | None) -> None:
+        """Have an outcome told. ``job`` is the job as it is stored now, or None if it was lost."""
+        self._waiting.put((ending, job))
+
+    def finish(self, timeout: float) -> bool:
+        """Send what waits, and end. Return whether that was done in time."""
+        self._waiting.put(None)
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (told := self._waiting.get()) is not None:
+            with self._app.app_context():
+                _send(self._app, *told)
+            # What was raised holds on to its frames; it goes before the next is waited for.
+            del told
+
+
+def _send(app: Flask, ending: Ending, job: Job | None) -> None:
+    if job is None:
+        emit(signals.job_lost, app, job=ending.job)
+        return
+    failed = {"job": job, "error": ending.raised, "attempt": ending.attempt}
+    match ending.outcome:
+        case Done():
+            emit(
+                signals.job_succeeded,
+                app,
+                job=job,
+                result=ending.returned,
+                duration=job.duration,
+            )
+        case Again():
+            emit(signals.job_failed, app, **failed)
+            emit(signals.job_retried, app, **failed)
+        case Snoozed():
+            emit(signals.job_snoozed, app, job=job)
+        case Dead(reason=reason):
+            if ending.raised is not None:
+                emit(signals.job_failed, app, **failed)
+            if reason == "cancelled":
+                emit(signals.job_cancelled, app, job=job)
+            emit(signals.job_died, app, **failed)
+        case _:
+            t.assert_never(ending.outcome)
+
+

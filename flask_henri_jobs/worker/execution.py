@@ -1,0 +1,95 @@
+"""One attempt at one job, from claimed to decided."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import typing as t
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from .. import signals
+from ..clock import Moment
+from ..context import RunningJob, entered
+from ..outcome import Attempt, Outcome, decide, expired
+from ..signals import emit
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from flask import Flask
+
+    from ..job import Job
+    from ..outcome import RetryPolicy
+    from ..task import Task
+
+
+@dataclass(slots=True)
+class Ending:
+    """How an attempt ended, and what is told about it once that is stored.
+
+    :param raised: What the task raised. It holds on to its frames until it was announced.
+    :param returned: What the task returned.
+    """
+
+    job: Job
+    outcome: Outcome
+    raised: BaseException | None = None
+    returned: t.Any = None
+    attempt: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.attempt = self.job.attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """Performs a claimed job and decides its outcome.
+
+    :param now: The server's time.
+    """
+
+    app: Flask
+    job: Job
+    task: Task[..., t.Any]
+    policy: RetryPolicy
+    now: Callable[[], Moment]
+
+    def run(self) -> Ending:
+        """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
+        expires = self.job.row.get("expires_at")
+        if expires is not None and expires <= self.now():
+            return Ending(self.job, expired(self.now()))
+        # Whatever context variables the task sets are gone with this copy (W9).
+        raised, returned, seconds = contextvars.copy_context().run(self._perform)
+        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
+        return Ending(self.job, decide(self.job, attempt, self.policy), raised, returned)
+
+    def _perform(self) -> tuple[BaseException | None, t.Any, float]:
+        returned = None
+        began = perf_counter()
+        try:
+            with self.app.app_context(), entered(RunningJob(self.job)):
+                emit(signals.job_started, self.app, job=self.job)
+                began = perf_counter()
+                returned = self._call()
+        except BaseException as raised:
+            # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
+            # Its traceback begins below this frame, which would hold on to it in a circle.
+            below = raised.__traceback__.tb_next if raised.__traceback__ else None
+            return raised.with_traceback(below), None, perf_counter() - began
+        return None, returned, perf_counter() - began
+
+    def _call(self) -> t.Any:
+        args, kwargs = self.task.signature.call(self.job.args)
+        returned = self.task.function(*args, **kwargs)
+        return run_coroutine(returned) if self.task.is_async else returned
+
+
+def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:
+    """Return what a coroutine returns, on an event loop of its own that is closed afterwards.
+
+    A loop shared between jobs would be ended for all of them by one ``SystemExit`` (W9).
+    """
+    with asyncio.Runner() as runner:
+        return runner.run(coroutine)

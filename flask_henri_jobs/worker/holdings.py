@@ -1,0 +1,67 @@
+"""The jobs that this process has claimed and whose outcome is not written yet."""
+
+from __future__ import annotations
+
+import threading
+import typing as t
+
+from ..clock import steady_seconds
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..job import Job
+
+
+class Holdings:
+    """What a runner holds, and how long ago each was last known to be its own.
+
+    :param steady: Seconds that go on while the machine is suspended (W4).
+    """
+
+    def __init__(self, steady: Callable[[], float] = steady_seconds) -> None:
+        self._steady = steady
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[Job, float]] = {}
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Note jobs that were just claimed, or whose heartbeat was just written."""
+        now = self._steady()
+        with self._lock:
+            self._held.update((job.row["_id"], (job, now)) for job in jobs)
+
+    def drop(self, jobs: Iterable[Job]) -> None:
+        """Note jobs that are no longer this process's."""
+        with self._lock:
+            for job in jobs:
+                held = self._held.get(job.row["_id"])
+                # The same job may have been claimed again since, under another token.
+                if held is not None and held[0].row["claim_token"] == job.row["claim_token"]:
+                    del self._held[job.row["_id"]]
+
+    def renew(self, jobs: Iterable[Job]) -> None:
+        """Note that the heartbeats of jobs were written; those that were dropped stay so."""
+        now = self._steady()
+        with self._lock:
+            for job in jobs:
+                if job.row["_id"] in self._held:
+                    self._held[job.row["_id"]] = (job, now)
+
+    def older_than(self, seconds: float) -> list[Job]:
+        """Return the jobs that were last known to be held so long ago, or longer."""
+        before = self._steady() - seconds
+        with self._lock:
+            return [job for job, known in self._held.values() if known <= before]
+
+    def is_fresh(self, job: Job, seconds: float) -> bool:
+        """Whether a job was known to be held less than so long ago."""
+        held = self._held.get(job.row["_id"])
+        return held is not None and self._steady() - held[1] < seconds
+
+    def all(self) -> list[Job]:
+        """Return every job that is held."""
+        with self._lock:
+            return [job for job, _ in self._held.values()]
+
+    def __len__(self) -> int:
+        return len(self._held)

@@ -1,0 +1,104 @@
+"""The repeatable duties that any runner may do at any time."""
+
+from __future__ import annotations
+
+import logging
+import typing as t
+from dataclasses import dataclass
+
+from .. import signals
+from ..clock import steady_seconds
+from ..job import DEAD, DONE
+from ..signals import emit
+from .loop import Loop
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from flask import Flask
+
+    from ..settings import Settings
+    from ..store import Store
+    from .loop import Outages
+
+logger = logging.getLogger("flask_henri_jobs")
+
+ROUND_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Duty:
+    """One thing to be done from time to time. Every write of it is conditional.
+
+    So it may be done by several runners at once, or twice, and none is elected.
+
+    :param every: Seconds between its rounds.
+    """
+
+    name: str
+    every: float
+    do: Callable[[], object]
+    due_at: float = 0.0
+
+
+class Housekeeping:
+    """Does each duty when it is due."""
+
+    def __init__(self, app: Flask, store: Store, settings: Settings, outages: Outages) -> None:
+        self._app = app
+        self._store = store
+        self._settings = settings
+        self._duties = self._declared()
+        self._loop = Loop("henri-jobs-housekeeping", self.round, outages)
+
+    def start(self) -> None:
+        """Start the rounds."""
+        self._loop.start()
+
+    def stop(self, timeout: float) -> bool:
+        """End them."""
+        return self._loop.stop(timeout)
+
+    def round(self) -> float:
+        """Do what is due. Return the seconds until something is."""
+        for duty in self._duties:
+            if duty.due_at <= steady_seconds():
+                # Set first: a duty that fails is tried again at its own pace, and holds up none.
+                duty.due_at = steady_seconds() + duty.every
+                duty.do()
+        return max(0.0, min(duty.due_at for duty in self._duties) - steady_seconds())
+
+    def recover(self) -> None:
+        """Put back the jobs whose runner stopped answering (Q4)."""
+        for job in self._store.leases.recover(self._settings.stuck_after):
+            logger.warning("Recovered %r from a runner that stopped answering.", job)
+            with self._app.app_context():
+                emit(signals.job_recovered, self._app, job=job)
+                if job.state == DEAD:
+                    emit(
+                        signals.job_died, self._app, job=job, error=job.error, attempt=job.attempts
+                    )
+
+    def prune(self) -> None:
+        """Delete a step of what has been kept long enough (Q12)."""
+        for state, kept in ((DONE, self._settings.keep_done), (DEAD, self._settings.keep_dead)):
+            if kept is not None:
+                self._prune(state, kept)
+
+    def _prune(self, state: str, kept: timedelta) -> None:
+        before = self._store.clock.now() - round(kept.total_seconds() * 1000)
+        self._store.pruning.prune(state, before)
+
+    def _declared(self) -> list[Duty]:
+        settings = self._settings
+        recovery = min(30.0, max(0.2, settings.stuck_after.total_seconds() / 10))
+        shortest = min(
+            (kept for kept in (settings.keep_done, settings.keep_dead) if kept is not None),
+            default=settings.stuck_after,
+        )
+        pruning = min(60.0, max(ROUND_SECONDS, shortest.total_seconds() / 10))
+        return [
+            Duty("recovery", recovery, self.recover),
+            Duty("pruning", pruning, self.prune),
+        ]

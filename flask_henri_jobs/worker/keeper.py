@@ -1,0 +1,75 @@
+"""Heartbeats for what this process holds."""
+
+from __future__ import annotations
+
+import logging
+import typing as t
+
+from .loop import Loop
+
+if t.TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ..clock import Clock
+    from ..job import Job
+    from ..store.leases import Leases
+    from .holdings import Holdings
+    from .loop import Outages
+
+logger = logging.getLogger("flask_henri_jobs")
+
+
+class Keeper:
+    """Tells the database that this process is still on its jobs, and learns which it lost.
+
+    :param heartbeat: How often. A job that ended before its first heartbeat is due has none.
+    :param stuck_after: When others recover a job; nothing is begun on a claim that was last known
+        to stand a third of that ago (W4).
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        holdings: Holdings,
+        clock: Clock,
+        *,
+        heartbeat: timedelta,
+        stuck_after: timedelta,
+        outages: Outages,
+    ) -> None:
+        self._leases = leases
+        self._holdings = holdings
+        self._clock = clock
+        self._heartbeat = heartbeat.total_seconds()
+        self._fresh = stuck_after.total_seconds() / 3
+        self._loop = Loop("henri-jobs-keeper", self._round, outages)
+
+    def start(self) -> None:
+        """Start the heartbeats."""
+        self._loop.start()
+
+    def stop(self, timeout: float) -> bool:
+        """End them."""
+        return self._loop.stop(timeout)
+
+    def may_begin(self, job: Job) -> bool:
+        """Whether the claim of a job is known to stand, or is found to when it was long ago."""
+        if self._holdings.is_fresh(job, self._fresh):
+            return True
+        return self._keep([job]) == []
+
+    def _round(self) -> float:
+        if self._clock.is_due:
+            self._clock.renew()
+        self._keep(self._holdings.older_than(self._heartbeat / 2))
+        return self._heartbeat / 2
+
+    def _keep(self, jobs: list[Job]) -> list[Job]:
+        """Write the heartbeats of jobs. Return those whose claim is gone."""
+        gone = self._leases.keep(jobs)
+        self._holdings.renew(job for job in jobs if job.row["_id"] not in gone)
+        lost = [job for job in jobs if job.row["_id"] in gone]
+        for job in lost:
+            logger.warning("The claim of %r is gone: another runner has the job.", job)
+        self._holdings.drop(lost)
+        return lost

@@ -1,0 +1,91 @@
+"""The executing threads, and the jobs that wait before them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import typing as t
+
+from ..job import Job
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Threads:
+    """Some threads that perform jobs, one each at a time.
+
+    :param perform: Called with a job in one of the threads. It does not raise.
+    :param on_idle: Called when a thread has nothing more to do.
+    """
+
+    def __init__(
+        self, count: int, perform: Callable[[Job], None], on_idle: Callable[[], None]
+    ) -> None:
+        self.count = count
+        self._do = perform
+        self._on_idle = on_idle
+        self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._outstanding = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)
+            for number in range(1, count + 1)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def idle(self) -> int:
+        """How many threads have nothing to do, and nothing waiting for them."""
+        return max(0, self.count - self._outstanding)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job runs or waits here."""
+        return self._outstanding == 0
+
+    def perform(self, job: Job) -> None:
+        """Have a thread perform the job, the next that is free."""
+        with self._lock:
+            self._outstanding += 1
+        self._waiting.put(job)
+
+    def take_back(self) -> list[Job]:
+        """Return the jobs that no thread has begun; none of them will be."""
+        taken = []
+        while True:
+            try:
+                job = self._waiting.get_nowait()
+            except queue.Empty:
+                return taken
+            if job is not None:
+                taken.append(job)
+                self._ended()
+
+    def stop(self, timeout: float) -> bool:
+        """Let the threads end after the jobs in hand. Return whether they did in time."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        while (job := self._waiting.get()) is not None:
+            self._do(job)
+            # The job's row is not kept alive by a thread that waits for the next.
+            del job
+            self._ended()
+
+    def _ended(self) -> None:
+        with self._lock:
+            self._outstanding -= 1
+        self._on_idle()
+

@@ -17,6 +17,9 @@ signals
 durations
 clock
 backoff
+unfit
+tags
+codec
 arguments
 limit
 schedule

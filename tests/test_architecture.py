@@ -15,6 +15,8 @@ LAYOUT = """
 errors
 signals
 durations
+checks
+uri
 clock
 backoff
 arguments
@@ -23,6 +25,7 @@ schedule
 job
 outcome
 context
+setting_readers
 settings
 store.embedded
 store.connection

@@ -128,7 +128,7 @@ def _tenant(value: object, where: str) -> Callable[[], str | None]:
             f"{where} is {kind_of(value)}, and a function is due.",
             hint="Give one that returns the tenant of the current request, or None.",
         )
-    return value
+    return t.cast("Callable[[], str | None]", value)
 
 
 def _path(value: object, where: str) -> Path:

@@ -153,6 +153,12 @@ def test_truthy_is_not_true(value: object) -> None:
     assert str(refused.value) == f"store_result is {value!r}. Give true or false."
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_true_and_false(value: bool) -> None:
+    """True and false are what they are."""
+    assert checked_bool(value, "store_result") is value
+
+
 def test_choices() -> None:
     """A word that is not among the choices is refused with all of them."""
     assert checked_choice("skip", "overlap", ("allow", "skip")) == "skip"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import typing as t
 from datetime import timedelta
@@ -15,7 +14,7 @@ Duration: t.TypeAlias = str | float | timedelta
 ALLOWED = 'a timedelta, seconds as a number, or text such as "250ms", "30s", "5m", "2h", "1d", "1w"'
 LONGEST = timedelta(days=36500)
 
-_TEXT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d|w)", re.ASCII)
+_TEXT = re.compile(r"(\d{1,13}(?:\.\d{1,9})?)(ms|s|m|h|d|w)", re.ASCII)
 _UNIT = {
     "ms": timedelta(milliseconds=1),
     "s": timedelta(seconds=1),
@@ -44,11 +43,18 @@ def _read(value: object) -> timedelta | None:
             return value
         case bool():
             return None
-        case int() | float() if math.isfinite(value) and abs(value) <= LONGEST.total_seconds():
+        case int() | float() if abs(value) <= LONGEST.total_seconds():
             return timedelta(seconds=value)
         case str() if match := _TEXT.fullmatch(value.strip()):
-            return float(match[1]) * _UNIT[match[2]]
+            return _times(float(match[1]), _UNIT[match[2]])
     return None
+
+
+def _times(count: float, unit: timedelta) -> timedelta | None:
+    try:
+        return count * unit
+    except OverflowError:
+        return None
 
 
 def millis(duration: timedelta) -> int:

@@ -24,6 +24,7 @@ job
 outcome
 context
 settings
+store.watcher
 store.mongod
 store.embedded
 store.connection

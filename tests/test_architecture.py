@@ -19,6 +19,8 @@ clock
 backoff
 arguments
 limit
+cron
+clock_changes
 schedule
 job
 outcome

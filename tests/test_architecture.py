@@ -24,12 +24,16 @@ tags
 codec
 arguments
 limit
+cron
+clock_changes
 schedule
 job
 outcome
 context
 setting_readers
 settings
+store.watcher
+store.mongod
 store.embedded
 store.connection
 store.documents

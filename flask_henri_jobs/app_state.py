@@ -96,7 +96,7 @@ class AppState:
                 f" {folder}. Set it to your database, or to 'disk' to say that you mean this.",
                 stacklevel=2,
             )
-        return share_server(folder, self.settings.mongod)
+        return share_server(folder, str(self.settings.mongod) if self.settings.mongod else None)
 
 
 @dataclass(frozen=True, slots=True)

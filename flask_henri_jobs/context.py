@@ -24,7 +24,7 @@ class RunningJob(Job):
     __slots__ = ()
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job.row, job._rows)  # noqa: SLF001 - a job like it
+        super().__init__(job.row, job._rows)
 
     @property
     def attempt(self) -> int:

@@ -6,11 +6,12 @@ import typing as t
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from .arguments import encode
 from .clock import Moment, to_moment
+from .codec import encode
 from .durations import millis
 from .ids import new_id
 from .options import Overrides, TaskDefaults
+from .store.connection import answering
 from .store.documents import new_row
 
 if t.TYPE_CHECKING:
@@ -31,23 +32,23 @@ class Enqueuer:
     settings: Settings
     store: Store
 
-    def add(
-        self, task: Task[..., t.Any] | str, args: object, overrides: Overrides
-    ) -> Job:
+    def add(self, task: Task[..., t.Any] | str, args: object, overrides: Overrides) -> Job:
         """Store one job.
 
         :param task: The task; or the name of one that another application owns.
         :param args: What it is called with: names and values, or for a henri task any value.
         """
-        self._keep_time()
-        row = self.row(task, args, overrides, self.store.clock.now())
-        return self.store.inbox.add(row, overrides.on_conflict)
+        with answering("an enqueue", self._timeout):
+            self._keep_time()
+            row = self.row(task, args, overrides, self.store.clock.now())
+            return self.store.inbox.add(row, overrides.on_conflict)
 
     def add_many(
         self, task: Task[..., t.Any], many: Iterable[Mapping[str, t.Any]], overrides: Overrides
     ) -> list[Job]:
         """Store a job for each of many arguments, in their order."""
-        self._keep_time()
+        with answering("an enqueue", self._timeout):
+            self._keep_time()
         now = self.store.clock.now()
         rows = [self.row(task, args, overrides, now) for args in many]
         return self.store.inbox.add_many(rows)
@@ -74,6 +75,10 @@ class Enqueuer:
             unique_key=_unique_key(task, args, overrides),
             expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         )
+
+    @property
+    def _timeout(self) -> float:
+        return self.settings.enqueue_timeout.total_seconds()
 
     def _keep_time(self) -> None:
         """Ask the server for the time once a minute; a web process has no thread that would."""

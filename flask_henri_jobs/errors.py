@@ -34,7 +34,7 @@ class HenriJobsError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
 
-class ConfigError(HenriJobsError, click.ClickException):
+class ConfigError(HenriJobsError, click.ClickException):  # type: ignore[misc]
     """A setting, an option or a declaration is wrong; raised before anything starts.
 
     It is also a :class:`click.ClickException`, since Flask prints a traceback for any other error

@@ -9,6 +9,7 @@ from flask import Flask, current_app
 
 from . import signals
 from .app_state import AppState
+from .checks import checked_name
 from .cli import add_commands
 from .errors import ConfigError
 from .operations import Operations
@@ -21,6 +22,7 @@ from .task import Task, default_name
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from .durations import Duration
     from .job import Job
 
 P = t.ParamSpec("P")
@@ -63,10 +65,27 @@ class HenriJobs(Operations):
             instance_path=app.instance_path,
             **self._overrides,
         )
-        key = _extension_key(app, settings.collection)
-        app.extensions[key] = self
+        group = self._register(app, settings.collection)
         self._states[app] = AppState(settings, self._client)
-        add_commands(app, self, "jobs" if key == "henri_jobs" else settings.collection)
+        add_commands(app, self, group)
+
+    def _register(self, app: Flask, collection: str) -> str:
+        """Take a place among the app's extensions. Return the name of the command group."""
+        if self in app.extensions.values():
+            raise ConfigError(
+                f"init_app was called twice with the app {app.name!r}.", hint="Call it once."
+            )
+        queues = app.extensions.setdefault("henri_jobs_queues", {})
+        if collection in queues:
+            raise ConfigError(
+                f"The app {app.name!r} has a queue in the collection {collection!r} already.",
+                hint='Give the second one another: HenriJobs(collection="other_jobs").',
+            )
+        queues[collection] = self
+        if "henri_jobs" in app.extensions:
+            return collection.replace("_", "-")
+        app.extensions["henri_jobs"] = self
+        return "jobs"
 
     @t.overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -98,18 +117,16 @@ class HenriJobs(Operations):
             )
         return declare(function)
 
-    def enqueue(
-        self, name: str, args: t.Any = None, **options: t.Unpack[EnqueueOptions]
-    ) -> Job:
+    def enqueue(self, name: str, args: t.Any = None, **options: t.Unpack[EnqueueOptions]) -> Job:
         """Store a job by the name of its task, which another application may own.
 
         :param args: Names and values; or, as a henri task may take, any JSON value.
         """
         overrides = Overrides.read(options)
-        task = self.tasks.find(checked_task_name(name))
+        task = self.tasks.find(checked_name(name, "the task's name"))
         if task is not None:
-            return self.enqueue_task(task, task.signature.bind_stored(args), overrides)
-        return self._announced(self.state.enqueuer.add(name, args, overrides))
+            task.signature.call(args)
+        return self._announced(self.state.enqueuer.add(task or name, args, overrides))
 
     def enqueue_task(
         self, task: Task[..., t.Any], args: Mapping[str, t.Any], overrides: Overrides
@@ -127,6 +144,34 @@ class HenriJobs(Operations):
         stored = self.state.enqueuer.add_many(task, many, overrides)
         return [self._announced(job) for job in stored]
 
+    def perform_now(self, name: str, args: t.Any = None) -> t.Any:
+        """Perform a task here and now, through the same codec, and return what it returns.
+
+        Nothing is stored and nothing is retried; what the task raises is raised.
+
+        :raises UnknownTask: No task has that name.
+        """
+        from .worker.execution import call_now
+
+        return call_now(self.tasks[name], args)
+
+    def run_worker(
+        self,
+        *,
+        once: bool = False,
+        queues: str | Iterable[str] | None = None,
+        threads: int | None = None,
+        grace: Duration | None = None,
+    ) -> None:
+        """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
+
+        :param once: Return as soon as nothing is due and nothing runs.
+        :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
+        """
+        from .worker import work
+
+        work(self, once=once, queues=queues, threads=threads, grace=grace)
+
     @property
     def state(self) -> AppState:
         """The current app's share of this extension.
@@ -138,7 +183,7 @@ class HenriJobs(Operations):
                 "Jobs are enqueued and looked at within an app context."
                 " Call it in a request or a task, or under 'with app.app_context():'."
             )
-        app = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        app = current_app._get_current_object()  # type: ignore[attr-defined]
         return self.state_of(app)
 
     def state_of(self, app: Flask) -> AppState:
@@ -153,5 +198,5 @@ class HenriJobs(Operations):
 
     def _announced(self, job: Job) -> Job:
         if job.created and signals.job_enqueued.receivers:
-            emit(signals.job_enqueued, current_app._get_current_object(), job=job)  # type: ignore[attr-defined]  # noqa: SLF001
+            emit(signals.job_enqueued, current_app._get_current_object(), job=job)  # type: ignore[attr-defined]
         return job

@@ -6,8 +6,8 @@ import json
 import typing as t
 from datetime import datetime, timedelta
 
-from .arguments import decode
 from .clock import to_datetime
+from .codec import decode
 from .errors import JobFailed
 
 if t.TYPE_CHECKING:
@@ -175,6 +175,10 @@ class Job:
             return None
         return _text(self.row.get("dead_reason") or "failed")
 
+    def with_row(self, row: Mapping[str, t.Any]) -> Job:
+        """Return this job as another snapshot shows it."""
+        return Job(row, self._rows)
+
     def refresh(self) -> t.Self:
         """Take a new snapshot, into this very object, and return it.
 
@@ -215,11 +219,36 @@ class Job:
         return hash(self.row.get("_id"))
 
 
-_SHOWN = (
-    "id name queue state priority attempts max_attempts timeout run_at created_at started_at "
-    "finished_at expires_at duration error error_stack dead_reason history progress tags tenant "
-    "batch_id unique_key concurrency_key claimed_by cancel_requested headers created"
-).split()
+_SHOWN = [
+    "id",
+    "name",
+    "queue",
+    "state",
+    "priority",
+    "attempts",
+    "max_attempts",
+    "timeout",
+    "run_at",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "expires_at",
+    "duration",
+    "error",
+    "error_stack",
+    "dead_reason",
+    "history",
+    "progress",
+    "tags",
+    "tenant",
+    "batch_id",
+    "unique_key",
+    "concurrency_key",
+    "claimed_by",
+    "cancel_requested",
+    "headers",
+    "created",
+]
 
 
 def _plain(job: Job) -> dict[str, t.Any]:

@@ -74,9 +74,7 @@ class Overrides:
         if given.get("wait") is not None and given.get("at") is not None:
             raise ConfigError("Both wait= and at= are given.", hint="Give one of them.")
         read = {
-            name: _ENQUEUE[name](value, name)
-            for name, value in given.items()
-            if value is not None
+            name: _ENQUEUE[name](value, name) for name, value in given.items() if value is not None
         }
         return cls(**read, never_unique="unique" in given and given["unique"] is None)
 
@@ -128,7 +126,9 @@ def refuse_unknown(
         if name in known:
             continue
         if name in celery:
-            raise ConfigError(f"{where} has no option {name}=, which is Celery's.", hint=celery[name])
+            raise ConfigError(
+                f"{where} has no option {name}=, which is Celery's.", hint=celery[name]
+            )
         raise ConfigError(f"{where} has no option {name}=.", hint=did_you_mean(name, known))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from .backoff import Backoff
@@ -31,7 +31,7 @@ class RetryPolicy:
     :param discard_on: These are dead at once; it wins over ``retry_on``.
     """
 
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     retry_on: Errors | None = None
     discard_on: Errors = ()
 
@@ -180,9 +180,7 @@ def _again(attempt: Attempt, run_at: Moment, raised: BaseException) -> Again:
 
 
 def _dead(attempt: Attempt, reason: str, raised: BaseException) -> Dead:
-    return Dead(
-        at=attempt.at, duration=attempt.duration, reason=reason, failure=Failure.of(raised)
-    )
+    return Dead(at=attempt.at, duration=attempt.duration, reason=reason, failure=Failure.of(raised))
 
 
 def _message_of(raised: BaseException) -> str:
@@ -206,5 +204,6 @@ def cut(text: str, most_bytes: int) -> str:
     mark = f"\n… {len(encoded) - most_bytes} bytes cut …\n"
     # The end of a stack says what was raised, and the start of a message what it is about.
     half = (most_bytes - len(mark.encode())) // 2
-    return f"{encoded[:half].decode(errors='ignore')}{mark}{encoded[-half:].decode(errors='ignore')}"
-
+    return (
+        f"{encoded[:half].decode(errors='ignore')}{mark}{encoded[-half:].decode(errors='ignore')}"
+    )

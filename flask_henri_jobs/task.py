@@ -7,15 +7,17 @@ import hashlib
 import inspect
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 
-from .arguments import Signature, encode
+from .arguments import Signature
 from .backoff import Backoff
+from .codec import encode
 from .errors import ConfigError, InvalidArguments
 from .options import LONGEST_KEY, NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
 
 if t.TYPE_CHECKING:
+    from datetime import datetime
+
     from .durations import Duration
     from .job import Job
 
@@ -232,5 +234,3 @@ def _short_key(key: str, name: str) -> str:
         return key
     # A digest tells two keys apart as well as the text does, and fits the index.
     return f"{name[:256]}:sha256:{hashlib.sha256(key.encode()).hexdigest()}"
-
-

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import typing as t
 from pathlib import Path
 
 import pytest
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parent.parent / "flask_henri_jobs"
 
@@ -17,6 +20,8 @@ signals
 durations
 checks
 uri
+ids
+process_local
 clock
 backoff
 unfit
@@ -49,19 +54,29 @@ store.schedules
 store.batches
 store.runners
 store.queues
+store.filters
 store.admin
+store.figures
+store.pruning
 store.wakeups
 store
+options
 task
+registry
+enqueueing
+app_state
 batch
 operations
 worker.loop
+worker.holdings
 worker.execution
 worker.threads
 worker.committer
 worker.keeper
+worker.strangers
 worker.housekeeping
 worker.runner
+worker.os_signals
 worker.supervisor
 worker
 cli.output

@@ -21,6 +21,11 @@ if t.TYPE_CHECKING:
     from ..clock import Clock
     from ..settings import Settings
 
+COLLECTIONS = frozenset(
+    {"batches", "limits", "pauses", "rates", "runners", "schedules", "waiting", "wakeups"}
+)
+"""The ends of the other collections' names."""
+
 INSTALL_SECONDS = 600.0
 """An index over a large collection takes its time."""
 
@@ -60,11 +65,21 @@ class Store:
 
     def uninstall(self) -> list[str]:
         """Drop the queue's collections, and with them every job. Return their names."""
-        ...
+        with answering("the uninstall", INSTALL_SECONDS):
+            database, prefix = self.connection.database, self.connection.prefix
+            names = sorted(
+                name
+                for name in database.list_collection_names()
+                if name == prefix or name.removeprefix(f"{prefix}_") in COLLECTIONS
+            )
+            for name in names:
+                database.drop_collection(name)
+        return names
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the indexes and with what serves the claim (Q13)."""
-        ...
+        """Return what is wrong with the indexes, a sentence each; nothing when all is well (Q13)."""
+        with answering("the index check"):
+            return indexes.wrong(self.connection.collection(), self._declared())
 
     def _declared(self) -> list[indexes.Index]:
         return [

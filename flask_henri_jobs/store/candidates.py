@@ -125,9 +125,7 @@ class Candidates:
         self._memories.clear()
 
     def _in_order(self, queues: Sequence[str], at_most: int, now: Moment) -> Iterable[Document]:
-        walks = [
-            self._walk(part, memory, at_most, now) for part, memory in self._parts_of(queues)
-        ]
+        walks = [self._walk(part, memory, at_most, now) for part, memory in self._parts_of(queues)]
         return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order)
 
     def _parts_of(self, queues: Sequence[str]) -> Iterator[tuple[list[str], _Memory | None]]:
@@ -154,9 +152,7 @@ class Candidates:
             # What came since, and is more urgent than all that was stepped over.
             urgent = {"$lt": memory.place.priority}
             due = {"$gt": memory.since, "$lte": now}
-            yield from self._find(
-                queue | {"priority": urgent, "run_at": due}, MOST_STEPPED_OVER
-            )
+            yield from self._find(queue | {"priority": urgent, "run_at": due}, MOST_STEPPED_OVER)
         limit = at_most
         while True:
             rows = self._page(queue, after, limit, now)

@@ -12,13 +12,15 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
-from .candidates import Candidates
+from .connection import answering
 from .documents import is_as_read
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pymongo.collection import Collection
+
+    from .candidates import Candidates
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -67,11 +69,12 @@ class Claims:
         The round trips do not grow with the number of jobs. What an earlier claim took whose
         reply was lost is returned first.
         """
-        late = self._found_in_doubt()
-        if late:
-            return late
-        rows = self.candidates.read(wish.queues, wish.at_most, self.now(), wish.wanted)
-        return self.stamp(_within(MOST_BYTES, rows), wish.runner) if rows else []
+        with answering("a claim"):
+            late = self._found_in_doubt()
+            if late:
+                return late
+            rows = self.candidates.read(wish.queues, wish.at_most, self.now(), wish.wanted)
+            return self.stamp(_within(MOST_BYTES, rows), wish.runner) if rows else []
 
     def stamp(self, rows: Sequence[Document], runner: str) -> list[Job]:
         """Claim these very jobs as they were read; return those that nobody else took first."""
@@ -91,7 +94,10 @@ class Claims:
         return [Job({**row, **stamp, "attempts": row["attempts"] + 1}, self.rows) for row in rows]
 
     def _stamp_group(self, rows: Sequence[Document], stamp: Document) -> int:
-        ids = {"_id": {"$in": [row["_id"] for row in rows]}, "run_at": {"$lte": stamp["claimed_at"]}}
+        ids = {
+            "_id": {"$in": [row["_id"] for row in rows]},
+            "run_at": {"$lte": stamp["claimed_at"]},
+        }
         try:
             # The limit is the server's as well: a claim that was given up on takes no effect later.
             with pymongo.timeout(CLAIM_SECONDS):
@@ -136,16 +142,14 @@ class Claims:
         }
         if run_at is not None:
             fields["run_at"] = run_at
-        held: dict[str, list[str]] = defaultdict(list)
-        for job in jobs:
-            held[job.row["claim_token"]].append(job.row["_id"])
-        return sum(
-            self.jobs.update_many(
-                {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING},
-                {"$set": fields, "$inc": {"attempts": -1}, "$unset": {"claim_token": ""}},
-            ).modified_count
-            for token, ids in held.items()
-        )
+        update = {"$set": fields, "$inc": {"attempts": -1}, "$unset": {"claim_token": ""}}
+        with answering("a hand-back"):
+            return sum(
+                self.jobs.update_many(
+                    {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
+                ).modified_count
+                for token, ids in _by_token(jobs).items()
+            )
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:
@@ -154,6 +158,13 @@ def _alike(rows: Sequence[Document]) -> list[list[Document]]:
     for row in rows:
         groups[row["attempts"], row.get("revision")].append(row)
     return list(groups.values())
+
+
+def _by_token(jobs: Sequence[Job]) -> dict[str, list[str]]:
+    held: dict[str, list[str]] = defaultdict(list)
+    for job in jobs:
+        held[job.row["claim_token"]].append(job.row["_id"])
+    return held
 
 
 def _within(most_bytes: int, rows: list[Document]) -> list[Document]:

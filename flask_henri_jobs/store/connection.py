@@ -9,12 +9,18 @@ from datetime import UTC
 import pymongo
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient, ReadPreference, WriteConcern
-from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
+from pymongo.errors import (
+    BulkWriteError,
+    ConnectionFailure,
+    OperationFailure,
+    PyMongoError,
+    WriteConcernError,
+)
 from pymongo.read_concern import ReadConcern
 
 from ..clock import Clock, Reading, steady_seconds, to_moment
 from ..errors import ConfigError, StoreUnavailable
-from ..checks import mask_uri
+from ..uri import mask_uri
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,8 +146,10 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
 
 def is_outage(error: PyMongoError) -> bool:
     """Whether an error says that the database is away or out of time, not that it refuses."""
-    if isinstance(error, ConnectionFailure) or error.timeout:
+    if isinstance(error, ConnectionFailure | WriteConcernError) or error.timeout:
         return True
+    if isinstance(error, BulkWriteError):
+        return not error.details["writeErrors"]
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 

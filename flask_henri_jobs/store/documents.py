@@ -8,7 +8,7 @@ import typing as t
 from ..job import PENDING, RUNNING, Document, Job, keeps_key
 
 if t.TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ..clock import Moment
 
@@ -75,7 +75,7 @@ def is_due(now: Moment) -> Document:
     return {"state": PENDING, "run_at": {"$lte": now}}
 
 
-def is_as_read(row: Document) -> Document:
+def is_as_read(row: Mapping[str, t.Any]) -> Document:
     """Match a waiting job only while it is what was read: not replaced, edited or taken since.
 
     A job that was claimed, failed and put back in between is pending again, with other attempts;
@@ -90,7 +90,7 @@ def is_as_read(row: Document) -> Document:
 
 
 def with_entry(
-    row: Document,
+    row: Mapping[str, t.Any],
     *,
     at: Moment,
     message: str,
@@ -110,7 +110,7 @@ def with_entry(
     return json.dumps(entries[-MOST_HISTORY:], ensure_ascii=False, separators=(",", ":"))
 
 
-def has_entry_of(row: Document, *, runner: str | None, attempt: int) -> bool:
+def has_entry_of(row: Mapping[str, t.Any], *, runner: str | None, attempt: int) -> bool:
     """Whether a job's history tells of an attempt by a runner."""
     return any(
         entry.get("runner") == runner and entry.get("attempt") == attempt
@@ -118,12 +118,12 @@ def has_entry_of(row: Document, *, runner: str | None, attempt: int) -> bool:
     )
 
 
-def _history_of(row: Document) -> list[Document]:
+def _history_of(row: Mapping[str, t.Any]) -> list[Document]:
     stored = row.get("history")
     return json.loads(stored) if stored else []
 
 
-def freed_key(row: Document) -> Document:
+def freed_key(row: Mapping[str, t.Any]) -> Document:
     """Return the ``$unset`` of the unique key that a job gives up when it ends (Q7)."""
     key = row.get("unique_key")
     return {"unique_key": ""} if key is not None and not keeps_key(key) else {}

@@ -58,17 +58,16 @@ class Inbox:
         :raises StoreUnavailable: No answer in time. ``maybe_stored`` has the id where the insert
             was sent.
         """
-        with answering("an enqueue", self.timeout.total_seconds()):
-            while True:
-                try:
-                    self._insert(row)
-                except DuplicateKeyError as error:
-                    holder = self._holder(row, error.details, on_conflict)
-                    # A holder that ended between our refused insert and our read is no holder.
-                    if holder is not None:
-                        return Job(holder, self.rows, created=False)
-                else:
-                    return Job(row, self.rows)
+        while True:
+            try:
+                self._insert(row)
+            except DuplicateKeyError as error:
+                holder = self._holder(row, error.details, on_conflict)
+                # A holder that ended between our refused insert and our read is no holder.
+                if holder is not None:
+                    return Job(holder, self.rows, created=False)
+            else:
+                return Job(row, self.rows)
 
     def add_many(self, rows: Sequence[Document]) -> list[Job]:
         """Store jobs in the order given, a round trip for each thousand, as ``add`` does each.
@@ -118,9 +117,7 @@ class Inbox:
             return {one["index"] for one in refused}
         return set()
 
-    def _holder(
-        self, row: Document, details: t.Any, on_conflict: OnConflict
-    ) -> Document | None:
+    def _holder(self, row: Document, details: t.Any, on_conflict: OnConflict) -> Document | None:
         if "_id" in (details or {}).get("keyPattern", {}):
             return self.jobs.find_one({"_id": row["_id"]})
         holder = self.jobs.find_one({"unique_key": row["unique_key"]})

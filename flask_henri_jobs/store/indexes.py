@@ -30,13 +30,13 @@ class Index:
     keys: dict[str, int]
     options: dict[str, t.Any] = field(default_factory=dict)
 
-    def differs_from(self, stored: dict[str, t.Any]) -> bool:
+    def differs_from(self, stored: t.Mapping[str, t.Any]) -> bool:
         """Whether an index of this name, as the server describes it, is another one."""
-        described = {"unique": False, "partialFilterExpression": None} | self.options
-        return list(stored["key"].items()) != list(self.keys.items()) or any(
-            stored.get(option, absent) != expected
-            for option, expected in described.items()
-            for absent in [False if option == "unique" else None]
+        expected = {"unique": False, "partialFilterExpression": None, **self.options}
+        actual = {"unique": False, "partialFilterExpression": None, **stored}
+        # The order of an index's keys is what makes it serve a query.
+        return stored["key"] != list(self.keys.items()) or any(
+            actual[option] != expected[option] for option in expected
         )
 
 
@@ -48,7 +48,7 @@ def create(collection: Collection[Document], indexes: Iterable[Index]) -> list[s
     stored = collection.index_information()
     made = []
     for index in indexes:
-        if index.name in stored and not index.differs_from(stored[index.name] | _keys_of(stored, index)):
+        if index.name in stored and not index.differs_from(stored[index.name]):
             continue
         _create(collection, index)
         made.append(index.name)
@@ -62,13 +62,9 @@ def wrong(collection: Collection[Document], indexes: Iterable[Index]) -> list[st
     for index in indexes:
         if index.name not in stored:
             problems.append(f"{collection.name} has no index {index.name} {index.keys}.")
-        elif index.differs_from(stored[index.name] | _keys_of(stored, index)):
+        elif index.differs_from(stored[index.name]):
             problems.append(f"The index {index.name} of {collection.name} is not {index.keys}.")
     return problems
-
-
-def _keys_of(stored: t.Mapping[str, t.Any], index: Index) -> dict[str, t.Any]:
-    return {"key": dict(stored[index.name]["key"])}
 
 
 def _create(collection: Collection[Document], index: Index) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from pymongo import UpdateOne
 
+from ..durations import millis
 from ..job import DEAD, PENDING, RUNNING, Document, Job, Rows
 from .candidates import CLAIM
+from .connection import answering
 from .documents import freed_key, held_by, update_of, with_entry
 
 if t.TYPE_CHECKING:
@@ -35,10 +37,11 @@ class Leases:
         if not jobs:
             return set()
         ours = _still_ours(jobs)
-        kept = self.jobs.update_many(ours, {"$set": {"heartbeat_at": self.clock.now()}})
-        if kept.matched_count == len(jobs):
-            return set()
-        found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
+        with answering("a heartbeat"):
+            kept = self.jobs.update_many(ours, {"$set": {"heartbeat_at": self.clock.now()}})
+            if kept.matched_count == len(jobs):
+                return set()
+            found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
         return {job.row["_id"] for job in jobs} - found
 
     def recover(self, stuck_after: timedelta) -> list[Job]:
@@ -50,15 +53,15 @@ class Leases:
         """
         if self.clock.calm_for() < stuck_after:
             return []
-        before = self.clock.now() - round(stuck_after.total_seconds() * 1000)
-        stuck = self.jobs.find(
-            {"state": RUNNING, "heartbeat_at": {"$lt": before}},
-            limit=MOST_RECOVERED,
-            hint=CLAIM.name,
-        )
-        return self._put_back(list(stuck), lambda row: f"{_runner(row)} stopped answering")
+        before = self.clock.now() - millis(stuck_after)
+        which = {"state": RUNNING, "heartbeat_at": {"$lt": before}}
+        with answering("a recovery"):
+            stuck = self.jobs.find(which, limit=MOST_RECOVERED, hint=CLAIM.name)
+            return self._put_back(list(stuck), lambda row: f"{_runner(row)} stopped answering")
 
-    def recover_from(self, runner: str, reason: str, only: Iterable[str] | None = None) -> list[Job]:
+    def recover_from(
+        self, runner: str, reason: str, only: Iterable[str] | None = None
+    ) -> list[Job]:
         """Put back at once what a runner has that is known to be gone.
 
         :param reason: How it went, such as ``"was killed by signal 9"``.
@@ -67,8 +70,9 @@ class Leases:
         which: Document = {"state": RUNNING, "claimed_by": runner}
         if only is not None:
             which["_id"] = {"$in": list(only)}
-        rows = self.jobs.find(which, hint=CLAIM.name)
-        return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}")
+        with answering("a recovery"):
+            rows = self.jobs.find(which, hint=CLAIM.name)
+            return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}")
 
     def _put_back(self, rows: list[Document], said: Callable[[Document], str]) -> list[Job]:
         if not rows:
@@ -77,7 +81,7 @@ class Leases:
         updates = {row["_id"]: _recovery(row, now, said(row)) for row in rows}
         self.jobs.bulk_write(
             [
-                # The heartbeat is part of the guard: a runner that woke up in between keeps its job.
+                # The heartbeat is in the guard: a runner that woke up in between keeps its job.
                 UpdateOne(
                     held_by(Job(row)) | {"heartbeat_at": row["heartbeat_at"]}, updates[row["_id"]]
                 )
@@ -88,7 +92,7 @@ class Leases:
         return self._changed(rows, updates)
 
     def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Job]:
-        """Return the jobs whose history tells of the recovery: what was changed, not what was read."""
+        """Return the jobs whose history tells of the recovery: what changed, not what was read."""
         ids = [row["_id"] for row in rows]
         now = self.jobs.find({"_id": {"$in": ids}})
         return [

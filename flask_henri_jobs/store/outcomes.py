@@ -8,6 +8,7 @@ from pymongo import UpdateOne
 
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from ..outcome import Again, Dead, Done, Outcome, Snoozed
+from .connection import answering
 from .documents import freed_key, has_entry_of, held_by, update_of, with_entry
 
 if t.TYPE_CHECKING:
@@ -24,22 +25,35 @@ class Outcomes:
     def __init__(self, jobs: Collection[Document]) -> None:
         self._jobs = jobs
 
-    def write(self, job: Job, outcome: Outcome) -> bool:
-        """Record one outcome. Return whether it stands."""
-        return self.write_many([(job, outcome)]) == [True]
+    def write(self, job: Job, outcome: Outcome) -> Job | None:
+        """Record one outcome. Return the job as it is now, or None where the claim was lost."""
+        return self.write_many([(job, outcome)])[0]
 
-    def write_many(self, endings: Sequence[Ending]) -> list[bool]:
-        """Record outcomes in one write. Return which of them stand, in the order given (W2).
+    def write_many(self, endings: Sequence[Ending]) -> list[Job | None]:
+        """Record outcomes in one write (W2).
+
+        :return: The jobs as they are now, in the order given; None for each whose claim was lost,
+            and whose outcome is dropped.
 
         It may be repeated after a lost reply: the token stays with the row until the next claim
         replaces it, so an outcome recognises its own first write.
         """
-        writes = [UpdateOne(held_by(job), _change(job, outcome)) for job, outcome in endings]
-        written = self._jobs.bulk_write(writes, ordered=False)
-        # The server reports a total, not which writes matched. Nearly always it is all of them.
-        if written.matched_count == len(endings):
-            return [True] * len(endings)
-        return self._which_stand(endings)
+        changes = [_change(job, outcome) for job, outcome in endings]
+        writes = [
+            UpdateOne(held_by(job), change)
+            for (job, _), change in zip(endings, changes, strict=True)
+        ]
+        with answering("an outcome"):
+            written = self._jobs.bulk_write(writes, ordered=False)
+            # The server reports a total, not which writes matched: nearly always all of them.
+            if written.matched_count == len(endings):
+                stands = [True] * len(endings)
+            else:
+                stands = self._which_stand(endings)
+        return [
+            _applied(job, change) if stood else None
+            for (job, _), change, stood in zip(endings, changes, stands, strict=True)
+        ]
 
     def _which_stand(self, endings: Sequence[Ending]) -> list[bool]:
         ids = [job.row["_id"] for job, _ in endings]
@@ -56,6 +70,12 @@ def _stands(job: Job, row: Document | None) -> bool:
         return bool(row["state"] != RUNNING)
     # It went back, was claimed again before its reply was missed, and left an entry behind.
     return has_entry_of(row, runner=job.row["claimed_by"], attempt=job.row["attempts"])
+
+
+def _applied(job: Job, change: Document) -> Job:
+    removed = change.get("$unset", {})
+    kept = {key: value for key, value in job.row.items() if key not in removed}
+    return job.with_row({**kept, **change["$set"]})
 
 
 def _change(job: Job, outcome: Outcome) -> Document:
@@ -104,7 +124,7 @@ def _failed(job: Job, outcome: Again | Dead) -> Document:
         "error_message": failure.message,
         "error_stack": failure.stack,
         "history": with_entry(
-            t.cast(Document, job.row),
+            job.row,
             at=outcome.at,
             message=failure.message,
             duration=outcome.duration,

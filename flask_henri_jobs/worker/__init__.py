@@ -1,0 +1,50 @@
+"""Working on a queue. The web process never imports this."""
+
+from __future__ import annotations
+
+import logging
+import typing as t
+
+from flask import current_app
+
+from ..checks import checked_names
+from ..durations import to_duration
+from ..errors import NotInstalled
+from .os_signals import stopping
+from .runner import Runner
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..durations import Duration
+    from ..extension import HenriJobs
+
+logger = logging.getLogger("flask_henri_jobs")
+
+
+def work(
+    jobs: HenriJobs,
+    *,
+    once: bool,
+    queues: str | Iterable[str] | None,
+    threads: int | None,
+    grace: Duration | None,
+) -> None:
+    """Perform a queue's jobs in this process until it is told to stop."""
+    app = current_app._get_current_object()  # type: ignore[attr-defined]
+    state = jobs.state
+    state.import_tasks()
+    if problems := state.store.problems():
+        raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
+    runner = Runner(
+        app,
+        jobs.tasks,
+        state.store,
+        state.settings,
+        queues=None if queues is None else checked_names(queues, "queues"),
+        threads=threads,
+        grace=None if grace is None else to_duration(grace, "grace"),
+    )
+    logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), ", ".join(jobs.tasks))
+    with stopping(runner):
+        runner.run(once=once)

@@ -61,7 +61,11 @@ class Committer:
 
     def finish(self, timeout: float) -> bool:
         """Write what was handed over, and end. Return whether that was done in time."""
-        self._ready.put(None)
+        try:
+            self._ready.put(None, timeout=timeout)
+        except queue.Full:
+            # No database for so long that a whole queue of outcomes waits for it.
+            return False
         return self._ended.wait(timeout) and self._loop.stop(timeout)
 
     def _round(self) -> float:
@@ -106,12 +110,8 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(
-            MOST_OUTSTANDING
-        )
-        self._thread = threading.Thread(
-            target=self._run, name="henri-jobs-announcer", daemon=True
-        )
+        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(MOST_OUTSTANDING)
+        self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
         """Start sending."""
@@ -120,6 +120,10 @@ class Announcer:
     def announce(self, ending: Ending, job: Job | None) -> None:
         """Have an outcome told. ``job`` is the job as it is stored now, or None if it was lost."""
         self._waiting.put((ending, job))
+
+    def announce_lost(self, job: Job) -> None:
+        """Have it told that a job's claim was gone before it was begun."""
+        self._waiting.put((Ending(job, Snoozed(at=0, run_at=0)), None))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -162,5 +166,3 @@ def _send(app: Flask, ending: Ending, job: Job | None) -> None:
             emit(signals.job_died, app, **failed)
         case _:
             t.assert_never(ending.outcome)
-
-

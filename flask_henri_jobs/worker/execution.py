@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from .. import signals
-from ..clock import Moment
+from ..codec import decode, encode
 from ..context import RunningJob, entered
 from ..outcome import Attempt, Outcome, decide, expired
 from ..signals import emit
@@ -19,6 +19,7 @@ if t.TYPE_CHECKING:
 
     from flask import Flask
 
+    from ..clock import Moment
     from ..job import Job
     from ..outcome import RetryPolicy
     from ..task import Task
@@ -73,7 +74,7 @@ class Execution:
                 emit(signals.job_started, self.app, job=self.job)
                 began = perf_counter()
                 returned = self._call()
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
             # Its traceback begins below this frame, which would hold on to it in a circle.
             below = raised.__traceback__.tb_next if raised.__traceback__ else None
@@ -81,9 +82,19 @@ class Execution:
         return None, returned, perf_counter() - began
 
     def _call(self) -> t.Any:
-        args, kwargs = self.task.signature.call(self.job.args)
-        returned = self.task.function(*args, **kwargs)
-        return run_coroutine(returned) if self.task.is_async else returned
+        return call(self.task, self.job.args)
+
+
+def call_now(task: Task[..., t.Any], args: object) -> t.Any:
+    """Call a task with arguments that went through the codec, as a stored job's do."""
+    return call(task, decode(encode(args)))
+
+
+def call(task: Task[..., t.Any], stored: object) -> t.Any:
+    """Call a task with stored arguments, and return what it returns."""
+    args, kwargs = task.signature.call(stored)
+    returned = task.function(*args, **kwargs)
+    return run_coroutine(returned) if task.is_async else returned
 
 
 def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import typing as t
 
-from .loop import Loop
+from ..errors import StoreUnavailable
+from .loop import Loop, Wakeup
 
 if t.TYPE_CHECKING:
     from datetime import timedelta
@@ -17,6 +18,8 @@ if t.TYPE_CHECKING:
     from .loop import Outages
 
 logger = logging.getLogger("flask_henri_jobs")
+
+RETRY_SECONDS = 0.5
 
 
 class Keeper:
@@ -41,6 +44,8 @@ class Keeper:
         self._holdings = holdings
         self._clock = clock
         self._heartbeat = heartbeat.total_seconds()
+        self._outages = outages
+        self._pause = Wakeup()
         self._fresh = stuck_after.total_seconds() / 3
         self._loop = Loop("henri-jobs-keeper", self._round, outages)
 
@@ -56,7 +61,12 @@ class Keeper:
         """Whether the claim of a job is known to stand, or is found to when it was long ago."""
         if self._holdings.is_fresh(job, self._fresh):
             return True
-        return self._keep([job]) == []
+        while True:
+            try:
+                return self._keep([job]) == []
+            except StoreUnavailable as error:
+                self._outages.began(error)
+                self._pause.sleep(RETRY_SECONDS)
 
     def _round(self) -> float:
         if self._clock.is_due:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -10,7 +11,7 @@ import typing as t
 from ..errors import StoreUnavailable
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("flask_henri_jobs")
 
@@ -55,6 +56,14 @@ class Outages:
             said, self._away = self._away, True
         if not said:
             logger.warning("The database is away; everything is tried again. %s", error)
+
+    @contextlib.contextmanager
+    def tolerated(self) -> Iterator[None]:
+        """Go on after the block where the database is away: others will repair it later."""
+        try:
+            yield
+        except StoreUnavailable as error:
+            self.began(error)
 
     def ended(self) -> None:
         """Note that it answered."""

@@ -21,6 +21,7 @@ from .threads import Threads
 
 if t.TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from flask import Flask
 
@@ -51,6 +52,7 @@ class Runner:
         *,
         queues: Sequence[str] | None = None,
         threads: int | None = None,
+        grace: timedelta | None = None,
     ) -> None:
         self.id = new_runner_id()
         self._app = app
@@ -58,7 +60,9 @@ class Runner:
         self._store = store
         self._settings = settings
         self._queues = queues if queues is not None else settings.queues
+        self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._stopping = False
+        self._in_a_hurry = False
         self._policies: dict[str, RetryPolicy] = {}
         self._wakeup = Wakeup()
         self._outages = Outages()
@@ -101,18 +105,21 @@ class Runner:
 
         :param at_once: Do not wait for what runs.
         """
-        self._in_a_hurry = at_once
+        self._in_a_hurry = at_once or self._in_a_hurry
         self._stopping = True
         self._wakeup.ring()
-
-    _in_a_hurry = False
 
     def feed_threads(self) -> float:
         """Take a job for every idle thread. Return the seconds until the next look (W1)."""
         wanted = self._threads.idle
         if not wanted:
             return self._poll_seconds
-        wish = Wish(self.id, self._queues, wanted, self._strangers.are_wanted)
+        wish = Wish(
+            runner=self.id,
+            queues=self._queues,
+            at_most=wanted,
+            wanted=self._strangers.are_wanted,
+        )
         jobs = self._store.claims.take(wish)
         known = self._strangers.sent_away(jobs, self._store.claims)
         self._holdings.add(known)
@@ -139,8 +146,7 @@ class Runner:
         """Hand back what has not begun, finish what runs, write every outcome (W5)."""
         self._tell(signals.worker_stopping)
         self._hand_back(self._threads.take_back())
-        grace = 0.0 if self._in_a_hurry else self._settings.grace.total_seconds()
-        finished = self._finish_within(grace)
+        finished = self._finish_within(self._grace)
         self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -161,19 +167,21 @@ class Runner:
 
     def _give_up(self) -> None:
         """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
-        left = self._store.leases.recover_from(self.id, "was stopped")
-        for job in left:
-            logger.warning("Put back %r, which outlasted the grace.", job)
+        with self._outages.tolerated():
+            for job in self._store.leases.recover_from(self.id, "was stopped"):
+                logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
-        self._store.claims.hand_back(jobs)
+        with self._outages.tolerated():
+            self._store.claims.hand_back(jobs)
         self._holdings.drop(jobs)
 
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
-        if not self._keeper.may_begin(job):
-            return
-        self._committer.hand_over(self._ending_of(job))
+        if self._keeper.may_begin(job):
+            self._committer.hand_over(self._ending_of(job))
+        else:
+            self._announcer.announce_lost(job)
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

@@ -7,10 +7,10 @@ import threading
 import time
 import typing as t
 
-from ..job import Job
-
 if t.TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ..job import Job
 
 
 class Threads:
@@ -57,7 +57,7 @@ class Threads:
 
     def take_back(self) -> list[Job]:
         """Return the jobs that no thread has begun; none of them will be."""
-        taken = []
+        taken: list[Job] = []
         while True:
             try:
                 job = self._waiting.get_nowait()
@@ -88,4 +88,3 @@ class Threads:
         with self._lock:
             self._outstanding -= 1
         self._on_idle()
-

@@ -1,0 +1,40 @@
+# Everything that a clone needs. The two commands: make demo, make test.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo run test lint types check-typing tests docs bench faults clean
+
+demo: $(READY)  ## Start the example with its database and worker, feed it, show what came of it.
+	$(BIN)/python -m example_app.demo
+
+run: $(READY)  ## The same, and leave it serving.
+	$(BIN)/python -m example_app.demo --serve
+
+test: lint types tests  ## What CI runs.
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+tests: $(READY)
+	$(BIN)/coverage erase
+	$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+bench: $(READY)  ## Print the speed as ratios against raw pymongo in the same run.
+	$(BIN)/python -m benchmarks
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/pip install --quiet --group dev --editable ".[disk]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build instance

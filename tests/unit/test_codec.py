@@ -122,7 +122,7 @@ PLAIN = [
 
 @pytest.mark.parametrize(("value", "text"), PLAIN, ids=repr)
 def test_plain_json_stays_plain(value: object, text: str) -> None:
-    """Q8: plain JSON is written as ``JSON.stringify`` writes it, and comes back."""
+    """Q8: plain JSON is written as it is, without spaces and without tags, and comes back."""
     assert encode(value) == text
     assert repr(decode(text)) == repr(value)
 

@@ -105,10 +105,10 @@ class Field:
             return 1
         step = int(match["step"])
         if not match["star"] and match["last"] is None:
+            first = self._value(match["first"])
+            meant = f"{first}-{self.highest}/{step}" if first < self.highest else f"{first}"
             raise self._refused(
-                text,
-                "has a step and no range.",
-                f"Write '{match['first']}-{self.highest}/{step}', or the values one by one.",
+                text, "has a step and no range.", f"Write '{meant}', or the values one by one."
             )
         if not 1 <= step <= self.highest:
             raise self._refused(

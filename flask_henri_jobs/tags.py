@@ -87,9 +87,9 @@ def tag_named(name: object) -> Tag:
 
 def unreadable(name: object) -> Unfit:
     """Return why a tagged object is refused: its tag is unknown, or its fields are not that."""
-    shown = repr(name[:40]) if isinstance(name, str) else f"a {type(name).__name__}"
+    tag = f"the tag {name[:40]!r}" if isinstance(name, str) else "a tag that is not text"
     return Unfit(
-        f"carries the tag {shown}, and cannot be read.",
+        f"carries {tag}, and cannot be read.",
         hint="A newer version of flask_henri_jobs may have written it, or another program.",
     )
 
@@ -100,7 +100,7 @@ def _write_datetime(value: datetime) -> Fields:
             f"is a naive datetime, {value}.",
             hint="Say where it holds: datetime.now(UTC), or value.replace(tzinfo=...).",
         )
-    fields = {"value": value.isoformat()} | _fold(value)
+    fields = _iso(value)
     if isinstance(value.tzinfo, ZoneInfo) and value.tzinfo.key is not None:
         _zone(value.tzinfo.key)
         fields["zone"] = value.tzinfo.key
@@ -131,16 +131,25 @@ def _zone(name: object) -> ZoneInfo:
 
 
 def _write_time(value: time) -> Fields:
-    if value.tzinfo is not None and value.utcoffset() is None:
+    zoned = isinstance(value.tzinfo, ZoneInfo)
+    if zoned or (value.tzinfo is not None and value.utcoffset() is None):
         raise Unfit(
-            "is a time in a zone whose offset depends on the date.",
+            "is a time in a time zone, and a zone says nothing without a date.",
             hint="Pass the time without its zone, and the zone's name beside it.",
         )
-    return {"value": value.isoformat()} | _fold(value)
+    return _iso(value)
 
 
-def _fold(value: datetime | time) -> Fields:
-    return {"fold": value.fold} if value.fold else {}
+def _iso(value: datetime | time) -> Fields:
+    offset = value.utcoffset()
+    if offset is not None and offset.microseconds:
+        # Python reads an offset of less than a second as UTC.
+        raise Unfit(
+            f"has an offset from UTC of {offset}, which is not in whole seconds.",
+            hint="Pass it in UTC.",
+        )
+    iso: Fields = {"value": value.isoformat()}
+    return iso | {"fold": 1} if value.fold else iso
 
 
 def _read_time(value: str, fold: int = 0) -> time:

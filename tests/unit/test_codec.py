@@ -122,7 +122,7 @@ PLAIN = [
 
 @pytest.mark.parametrize(("value", "text"), PLAIN, ids=repr)
 def test_plain_json_stays_plain(value: object, text: str) -> None:
-    """Q8: plain JSON is written as ``JSON.stringify`` writes it, and comes back."""
+    """Q8: plain JSON is written as it is, without spaces and without tags, and comes back."""
     assert encode(value) == text
     assert repr(decode(text)) == repr(value)
 
@@ -186,12 +186,11 @@ def test_what_json_lacks_is_tagged(value: object, text: str) -> None:
 
 def test_sets_are_written_alike_in_every_process() -> None:
     """Q8: equal sets are equal text, whatever the order of their elements in memory."""
-    one = {chr(n) for n in range(60, 90)} | {1, (2, "x")}
-    # Small, and filled in another order after growing, so that the table differs too.
-    other = {*range(1000), *sorted(one, key=repr, reverse=True)} - set(range(1000)) | {1}
+    one, other = {0, 8}, {8, 0}
     assert list(one) != list(other)
-    assert encode(one) == encode(other)
-    assert decode(encode(one)) == one
+    assert encode(one) == encode(other) == '{"$henri":"set","value":[0,8]}'
+    mixed = {"b", 10, 9, None, (2, "x"), 1.5}
+    assert decode(encode(mixed)) == mixed
 
 
 def with_cycle() -> dict[str, t.Any]:
@@ -239,8 +238,15 @@ REFUSED: list[tuple[object, str]] = [
     (
         time(9, tzinfo=BERLIN),
         (
-            "args.x is a time in a zone whose offset depends on the date."
+            "args.x is a time in a time zone, and a zone says nothing without a date."
             " Pass the time without its zone, and the zone's name beside it."
+        ),
+    ),
+    (
+        time(9, tzinfo=timezone(timedelta(microseconds=1))),
+        (
+            "args.x has an offset from UTC of 0:00:00.000001, which is not in whole seconds."
+            " Pass it in UTC."
         ),
     ),
     (float("nan"), "args.x is nan. JSON has no such number: pass None, or text."),
@@ -355,7 +361,7 @@ def test_the_path_begins_with_the_given_name() -> None:
     """Q8: a result is refused as a result, and read as one."""
     with pytest.raises(InvalidArguments, match=r"^result\[0\] is nan"):
         encode([float("nan")], where="result")
-    with pytest.raises(InvalidArguments, match="^result is not JSON"):
+    with pytest.raises(InvalidArguments, match=r"^result is not JSON"):
         decode("", where="result")
 
 
@@ -505,7 +511,7 @@ def test_unreadable_tags(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"$henri":7}', "args carries the tag a int, and cannot be read."),
+        ('{"$henri":7}', "args carries a tag that is not text, and cannot be read."),
         ("[1e999]", "args[0] is inf."),
         (tagged("decimal", "sNaN"), "args is the Decimal sNaN."),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import json
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
 
@@ -62,11 +63,11 @@ class Task(t.Generic[P, R]):
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
         self._check_unique()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not a task."""
         return self.function(*args, **kwargs)
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Store a job that calls the function with these arguments, and return it.
 
         :raises InvalidArguments: The arguments do not fit the function, or JSON (Q8).
@@ -127,7 +128,8 @@ class Task(t.Generic[P, R]):
             case False:
                 return None
             case True:
-                value = encode(dict(sorted(args.items())))
+                # Two calls with the same arguments have one key, in whatever order they came.
+                value = json.dumps(json.loads(encode(dict(args))), sort_keys=True)
             case str():
                 value = self._argument(args, unique)
             case tuple():
@@ -174,7 +176,7 @@ class Prepared(t.Generic[P, R]):
         self.overrides = overrides
         self._queue = queue
 
-    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+    def delay(self, /, *args: P.args, **kwargs: P.kwargs) -> Job:
         """Store a job, as :meth:`Task.delay` does."""
         bound = self.task.signature.bind(args, kwargs)
         return self._queue.enqueue_task(self.task, bound, self.overrides)

@@ -8,9 +8,10 @@ import typing as t
 
 from .. import signals
 from ..ids import new_runner_id
+from ..outcome import Snoozed
 from ..signals import emit
 from ..store.claims import Wish
-from .committer import Announcer, Committer
+from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
 from .housekeeping import Housekeeping
@@ -70,9 +71,7 @@ class Runner:
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._announcer = Announcer(app)
-        self._committer = Committer(
-            store.outcomes, self._announcer, self._holdings.drop, self._outages
-        )
+        self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
             self._holdings,
@@ -181,7 +180,12 @@ class Runner:
         if self._keeper.may_begin(job):
             self._committer.hand_over(self._ending_of(job))
         else:
-            self._announcer.announce_lost(job)
+            never_begun = Ending(job, Snoozed(at=0, run_at=0))
+            self._announcer.announce(Settled(never_begun, None))
+
+    def _follow_up(self, group: list[Settled]) -> None:
+        """Do what follows from outcomes that are written; each of it may be repeated."""
+        self._holdings.drop([settled.ending.job for settled in group])
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

@@ -9,7 +9,6 @@ import typing as t
 from .. import signals
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
-from .execution import Ending
 from .loop import Loop
 
 if t.TYPE_CHECKING:
@@ -19,6 +18,7 @@ if t.TYPE_CHECKING:
 
     from ..job import Job
     from ..store.outcomes import Outcomes
+    from .execution import Ending
     from .loop import Outages
 
 MOST_AT_ONCE = 200

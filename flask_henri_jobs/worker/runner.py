@@ -65,6 +65,7 @@ class Runner:
         self._stopping = False
         self._in_a_hurry = False
         self._policies: dict[str, RetryPolicy] = {}
+        self._limits = tasks.limits()
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -74,6 +75,7 @@ class Runner:
         self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
+            store.permits,
             self._holdings,
             store.clock,
             heartbeat=settings.heartbeat,
@@ -118,6 +120,7 @@ class Runner:
             queues=self._queues,
             at_most=wanted,
             wanted=self._strangers.are_wanted,
+            limits=self._limits,
         )
         jobs = self._store.claims.take(wish)
         known = self._strangers.sent_away(jobs, self._store.claims)
@@ -173,6 +176,7 @@ class Runner:
     def _hand_back(self, jobs: list[Job]) -> None:
         with self._outages.tolerated():
             self._store.claims.hand_back(jobs)
+            self._store.permits.give_back(jobs)
         self._holdings.drop(jobs)
 
     def _perform(self, job: Job) -> None:
@@ -185,7 +189,9 @@ class Runner:
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; each of it may be repeated."""
-        self._holdings.drop([settled.ending.job for settled in group])
+        jobs = [settled.ending.job for settled in group]
+        self._store.permits.give_back(jobs)
+        self._holdings.drop(jobs)
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

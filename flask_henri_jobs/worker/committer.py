@@ -141,11 +141,12 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (told := self._waiting.get()) is not None:
+        settled: Settled | None
+        while (settled := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, told)
+                _send(self._app, settled)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del told
+            del settled
 
 
 def _send(app: Flask, settled: Settled) -> None:

@@ -19,11 +19,11 @@ import typing as t
 from pathlib import Path
 
 from pymongo import MongoClient
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 
 from ..errors import ConfigError, StoreUnavailable
 from . import watcher
-from .mongod import NO_ROOM, SET_NAME, Mongod, find_mongod
+from .mongod import NO_ROOM, SET_NAME, Mongod, find_mongod, free_port
 
 PATIENCE = 12.0
 """Seconds in which a server is started or joined, or an error says why not."""
@@ -32,7 +32,7 @@ USER = "henri_jobs"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs"}
 
 AUTHENTICATION_FAILED = 18
-NOT_YET_INITIALIZED = 94
+ALREADY_INITIALIZED = 23
 
 Document = dict[str, t.Any]
 
@@ -85,14 +85,14 @@ def share_server(folder: Path, mongod: str | None = None, linger: float = 5.0) -
 
 
 def _prepare(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / watcher.DATA).mkdir(mode=0o700, exist_ok=True)
     kind = file_system_of(folder, _mounts())
     if kind in NETWORK_FILE_SYSTEMS:
         raise ConfigError(
             f"{folder} is on a network file system ({kind}), where locks and data are not safe.",
             hint="Set HENRI_JOBS_URI, or give the app an instance_path on a local disk.",
         )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / watcher.DATA).mkdir(mode=0o700, exist_ok=True)
 
 
 def _mounts() -> str:
@@ -174,7 +174,7 @@ def _see_that_it_is_watched(folder: Path, linger: float) -> None:
         )
         if left.returncode != 0:
             raise StoreUnavailable(
-                f"{sys.executable} cannot run {watcher.__file__}, which stops the embedded database.",
+                f"{sys.executable} cannot run {watcher.__file__}.",
                 hint="Set HENRI_JOBS_URI, or run the application with an ordinary python.",
             )
 
@@ -196,11 +196,43 @@ def _join(server: Mongod, key: str, deadline: float) -> str:
 
 
 def _start(server: Mongod, program: Path, key: str, deadline: float) -> str:
-    port = server.start(program, deadline)
+    last = server.last_port()
     try:
+        if last is not None and server.listens(program, last, deadline):
+            port = last
+        else:
+            port = _elsewhere(server, program, key, deadline, moves=last is not None)
         return _uri_once_writable(port, key, deadline)
     except PyMongoError as error:
-        raise server.reason() from error
+        raise server.reason(error) from error
+
+
+def _elsewhere(server: Mongod, program: Path, key: str, deadline: float, *, moves: bool) -> int:
+    """Start the server on a free port, which is not that of its last start."""
+    for port in [free_port() for _ in range(5)]:
+        if not server.listens(program, port, deadline, alone=moves):
+            continue
+        if moves:
+            # A member that starts looks for itself under its old address first, and whoever
+            # listens there now may keep it waiting for 30 s (measured). So it is told before.
+            _move(port, key)
+            while server.runs() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if not server.listens(program, port, deadline):
+                continue
+        return port
+    raise server.reason()
+
+
+def _move(port: int, key: str) -> None:
+    """Write a new address into the set's configuration of a server that runs alone, and end it."""
+    host = {"members.0.host": f"127.0.0.1:{port}"}
+    with _client(port, username="__system", password=key, authSource="local") as client:
+        client.local["system.replset"].update_one(
+            {"_id": SET_NAME}, {"$set": host, "$inc": {"version": 1}}
+        )
+        with contextlib.suppress(ConnectionFailure):  # it answers by hanging up
+            client.admin.command("shutdown")
 
 
 def _uri_once_writable(port: int, key: str, deadline: float) -> str:
@@ -232,19 +264,20 @@ def _client(port: int, **credentials: t.Any) -> MongoClient[Document]:
 
 def _configure(client: MongoClient[Document], address: str) -> None:
     """Make the server the only member of its set, under the address that it has now."""
+    members = [{"_id": 0, "host": address}]
     try:
-        config = client.admin.command("replSetGetConfig")["config"]
-    except OperationFailure as error:
-        if error.code != NOT_YET_INITIALIZED:
-            raise
-        members = [{"_id": 0, "host": address}]
+        # Tried first, since it waits for a server that still reads its configuration;
+        # "replSetGetConfig" would say that there is none.
         client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": members})
-        return
-    if config["members"][0]["host"] != address:
-        # On another port than last time it is no member of its own set until it is told so.
-        config["members"][0]["host"] = address
-        config["version"] += 1
-        client.admin.command("replSetReconfig", config, force=True)
+    except OperationFailure as error:
+        if error.code != ALREADY_INITIALIZED:
+            raise
+        config = client.admin.command("replSetGetConfig")["config"]
+        if config["members"][0]["host"] != address:
+            # The last starter was killed before it had told the server: it is no member of its
+            # own set, and only force makes it one.
+            config |= {"members": members, "version": config["version"] + 1}
+            client.admin.command("replSetReconfig", config, force=True)
 
 
 def _admit(client: MongoClient[Document], port: int, key: str) -> None:

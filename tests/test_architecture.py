@@ -25,6 +25,7 @@ outcome
 context
 settings
 store.watcher
+store.own_set
 store.mongod
 store.embedded
 store.connection

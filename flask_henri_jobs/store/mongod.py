@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import ConfigError, StoreUnavailable
 from . import watcher
+from .own_set import SET_NAME
 
 INSTALL = 'Run pip install "flask-henri-jobs[disk]", or set HENRI_JOBS_MONGOD to the program.'
 NO_ROOM = "Free some space there (some 400 MB), or set HENRI_JOBS_URI."
@@ -25,8 +26,6 @@ LEAST_ROOM = 64 * 1024 * 1024
 STARTED = 0
 PORT_TAKEN = 48
 """The exit status of a ``mongod`` whose port is another's."""
-
-SET_NAME = "henri_jobs"
 
 
 def find_mongod(configured: str | None = None) -> Path:
@@ -137,8 +136,8 @@ class Mongod:
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
         patience = max(deadline - time.monotonic(), 0.1)
-        try:
-            with self._output.open("wb") as output:
+        with self._output.open("wb") as output:
+            try:
                 return subprocess.run(  # noqa: S603 - the user's own program
                     command,
                     stdin=subprocess.DEVNULL,
@@ -147,13 +146,15 @@ class Mongod:
                     timeout=patience,
                     check=False,
                 ).returncode
-        except PermissionError as error:
-            raise ConfigError(f"{command[0]} may not be executed.", hint=INSTALL) from error
-        except subprocess.TimeoutExpired as error:
-            raise StoreUnavailable(
-                f"The embedded database in {self.data} is still starting.",
-                hint=f"Try again; {self.log} tells how far it is.",
-            ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"{command[0]} cannot be executed ({error.strerror}).", hint=INSTALL
+                ) from error
+            except subprocess.TimeoutExpired as error:
+                raise StoreUnavailable(
+                    f"The embedded database in {self.data} is still starting.",
+                    hint=f"Try again; {self.log} tells how far it is.",
+                ) from error
 
     def _options(self, port: int, *, alone: bool) -> list[str]:
         # --fork: mongod leaves its starter's session by itself, so that neither Ctrl-C nor the

@@ -487,6 +487,19 @@ def test_broken_program(folder: Path, share: t.Callable[..., EmbeddedServer]) ->
     wait_until_stopped(folder)
 
 
+def test_program_for_another_machine(
+    folder: Path, share: t.Callable[..., EmbeddedServer], tmp_path: Path
+) -> None:
+    """A program that this machine cannot execute is an error that names it."""
+    program = tmp_path / "mongod"
+    program.write_bytes(b"\x00no program")
+    program.chmod(0o755)
+
+    with pytest.raises(ConfigError, match="cannot be executed") as caught:
+        share(mongod=str(program))
+    assert str(program) in caught.value.message
+
+
 def test_no_mongod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where there is no mongod, the error names what to install and what to set."""
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -119,6 +119,21 @@ def pid_of_mongod(folder: Path) -> int:
     return int((folder / "data" / "mongod.lock").read_text())
 
 
+def pid_of_watcher(folder: Path) -> int:
+    """Return the one process that runs the watcher's file on this very folder."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(watcher.__file__) in words and os.fsencode(folder) in words:
+                return int(process.name)
+    raise AssertionError("nobody watches")
+
+
+def end_watcher_of(folder: Path) -> None:
+    os.kill(pid_of_watcher(folder), signal.SIGKILL)
+    wait_until(lambda: not watcher.is_held(folder / watcher.WATCHING), "the watcher to go")
+
+
 def wait_until_stopped(folder: Path) -> None:
     wait_until(lambda: not Mongod(folder).runs(), "mongod to stop")
     wait_until(lambda: not watcher.is_held(folder / watcher.WATCHING), "the watcher to go")
@@ -258,17 +273,14 @@ def test_forked_child_leaves(folder: Path, start_user: StartUser) -> None:
 
 def test_interrupt(folder: Path, start_user: StartUser) -> None:
     """Ctrl-C ends the user who started the server, and neither the server nor its watcher."""
-    starter, other = start_user(linger=60), start_user(linger=60)
-    line_of(starter), line_of(other)
-    pid = pid_of_mongod(folder)
+    starter = start_user(linger=60)
+    line_of(starter)
+    pids = pid_of_mongod(folder), pid_of_watcher(folder)
 
-    for user in (starter, other):
-        os.killpg(user.pid, signal.SIGINT)
-        user.wait(PATIENCE)
-    joined = start_user()
-    assert line_of(joined).startswith("mongodb://")
-    assert pid_of_mongod(folder) == pid
-    assert watcher.is_held(folder / watcher.WATCHING)
+    os.killpg(starter.pid, signal.SIGINT)
+    starter.wait(PATIENCE)
+    assert line_of(start_user()).startswith("mongodb://")
+    assert (pid_of_mongod(folder), pid_of_watcher(folder)) == pids
     end_watcher_of(folder)
 
 
@@ -280,16 +292,6 @@ def test_watcher_killed(folder: Path, share: t.Callable[..., EmbeddedServer]) ->
     share().leave()
     first.leave()
     wait_until_stopped(folder)
-
-
-def end_watcher_of(folder: Path) -> None:
-    """Kill the one process that runs the watcher's file on this very folder."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if os.fsencode(watcher.__file__) in words and os.fsencode(folder) in words:
-                os.kill(int(process.name), signal.SIGKILL)
-    wait_until(lambda: not watcher.is_held(folder / watcher.WATCHING), "the watcher to go")
 
 
 def test_unclean_shutdown(folder: Path, share: t.Callable[..., EmbeddedServer]) -> None:

@@ -38,6 +38,7 @@ context
 setting_readers
 settings
 store.watcher
+store.own_set
 store.mongod
 store.embedded
 store.connection

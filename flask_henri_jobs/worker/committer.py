@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import typing as t
+from dataclasses import dataclass
 
 from .. import signals
 from ..outcome import Again, Dead, Done, Snoozed
@@ -26,7 +27,8 @@ MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
 
-class Settled(t.NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Settled:
     """An attempt whose outcome is written.
 
     :param job: The job as it is stored now; None where the claim was lost, and the outcome with it.
@@ -150,7 +152,7 @@ class Announcer:
 
 
 def _send(app: Flask, settled: Settled) -> None:
-    ending, job = settled
+    ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)
         return

@@ -125,7 +125,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Settled | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:

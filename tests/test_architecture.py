@@ -60,6 +60,7 @@ store.figures
 store.pruning
 store.wakeups
 store
+refused_options
 options
 task
 registry
@@ -84,6 +85,7 @@ cli.worker
 cli.jobs
 cli.system
 cli
+inline
 extension
 __init__
 testing

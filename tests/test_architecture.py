@@ -62,6 +62,7 @@ store.figures
 store.pruning
 store.wakeups
 store
+refused_options
 options
 task
 registry
@@ -86,6 +87,7 @@ cli.worker
 cli.jobs
 cli.system
 cli
+inline
 extension
 __init__
 testing

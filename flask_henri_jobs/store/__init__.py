@@ -11,13 +11,13 @@ from .admin import Admin
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
+from .figures import Figures
 from .inbox import Inbox, unique_index
 from .leases import Leases
 from .outcomes import Outcomes
+from .pruning import Pruning
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..clock import Clock
     from ..settings import Settings
 
@@ -41,12 +41,15 @@ class Store:
     leases: Leases
     outcomes: Outcomes
     admin: Admin
+    figures: Figures
+    pruning: Pruning
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
-        admin = Admin(jobs, connection.collection("batches"), clock.now)
+        batches = connection.collection("batches")
+        admin = Admin(jobs, batches, clock.now)
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
@@ -56,6 +59,8 @@ class Store:
             leases=Leases(jobs, clock, admin),
             outcomes=Outcomes(jobs),
             admin=admin,
+            figures=Figures(jobs, clock.now),
+            pruning=Pruning(jobs, batches, clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:

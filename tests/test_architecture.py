@@ -65,6 +65,7 @@ store.figures
 store.pruning
 store.wakeups
 store
+refused_options
 options
 task
 registry
@@ -89,6 +90,7 @@ cli.worker
 cli.jobs
 cli.system
 cli
+inline
 extension
 __init__
 testing

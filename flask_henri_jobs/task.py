@@ -6,11 +6,15 @@ import functools
 import hashlib
 import inspect
 import json
+import sys
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter
+from pathlib import Path
 
 from .arguments import Signature
 from .backoff import Backoff
+from .checks import is_unicode, shown
 from .codec import encode
 from .errors import ConfigError, InvalidArguments
 from .options import LONGEST_KEY, NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
@@ -33,6 +37,7 @@ class Queue(t.Protocol):
         self, task: Task[..., t.Any], args: Mapping[str, t.Any], overrides: Overrides
     ) -> Job:
         """Store one job of a task."""
+        ...
 
     def enqueue_many(
         self,
@@ -41,6 +46,7 @@ class Queue(t.Protocol):
         overrides: Overrides,
     ) -> list[Job]:
         """Store many jobs of a task, in order."""
+        ...
 
 
 class Task(t.Generic[P, R]):
@@ -58,6 +64,7 @@ class Task(t.Generic[P, R]):
         self.defaults = defaults
         self.signature = Signature(function, self.name)
         self.parameters = inspect.signature(function).parameters
+        self._refuse_generators()
         self.is_async = inspect.iscoroutinefunction(function)
         self._queue = queue
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
@@ -131,24 +138,33 @@ class Task(t.Generic[P, R]):
                 # Two calls with the same arguments have one key, in whatever order they came.
                 value = json.dumps(json.loads(encode(dict(args))), sort_keys=True)
             case str():
-                value = self._argument(args, unique)
+                argument = self._argument(args, unique)
+                value = argument if isinstance(argument, str) else encode(argument, unique)
             case tuple():
-                value = ":".join(self._argument(args, name) for name in unique)
+                # As a list in JSON: "a:b" and "c" are not "a" and "b:c".
+                value = encode([self._argument(args, name) for name in unique], "unique")
             case _:
-                made = unique(**args)
+                made = unique(**self._with_defaults(args))
                 if made is None:
                     return None
-                value = self._made(made)
+                value = self._checked_key(made)
         return _short_key(f"{self.name}:{value}", self.name)
 
-    def _argument(self, args: Mapping[str, t.Any], name: str) -> str:
-        value = args[name] if name in args else self.parameters[name].default
-        return value if isinstance(value, str) else encode(value, name)
+    def _argument(self, args: Mapping[str, t.Any], name: str) -> t.Any:
+        return args[name] if name in args else self.parameters[name].default
 
-    def _made(self, made: object) -> str:
-        if not isinstance(made, str) or not made:
+    def _with_defaults(self, args: Mapping[str, t.Any]) -> dict[str, t.Any]:
+        defaults = {
+            name: parameter.default
+            for name, parameter in self.parameters.items()
+            if parameter.default is not Parameter.empty
+        }
+        return {**defaults, **args}
+
+    def _checked_key(self, made: object) -> str:
+        if not isinstance(made, str) or not made or not is_unicode(made):
             raise InvalidArguments(
-                f"unique= of the task {self.name} returned {made!r:.80}.",
+                f"unique= of the task {self.name} returned {shown(made)}.",
                 hint="Return text, or None for a job that is not unique.",
             )
         return made
@@ -156,13 +172,26 @@ class Task(t.Generic[P, R]):
     def _check_unique(self) -> None:
         unique = self.defaults.unique
         names = (unique,) if isinstance(unique, str) else unique
+        known = [
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        ]
         for name in names if isinstance(names, tuple) else ():
-            if name not in self.parameters:
+            if name not in known:
                 raise ConfigError(
                     f"unique= of the task {self.name} names {name!r}, which is not one of its"
                     " arguments.",
-                    hint=f"It has {', '.join(self.parameters) or 'none'}.",
+                    hint=f"It has {', '.join(known) or 'none'}.",
                 )
+
+    def _refuse_generators(self) -> None:
+        # Calling one only makes the generator: the job would be done with nothing performed.
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise ConfigError(
+                f"The function of the task {self.name} is a generator.",
+                hint="Have it do its work and return; a task yields nothing.",
+            )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -183,6 +212,11 @@ class Prepared(t.Generic[P, R]):
 
     def delay_many(self, many: Iterable[Mapping[str, t.Any]]) -> list[Job]:
         """Store many jobs, as :meth:`Task.delay_many` does."""
+        if self.overrides.id is not None:
+            raise ConfigError(
+                "delay_many was given id=, and each job has its own.",
+                hint="Leave it out, or call delay() for each job.",
+            )
         bind = self.task.signature.bind
         bound = [bind((), _checked_arguments(args, at)) for at, args in enumerate(many)]
         return self._queue.enqueue_many(self.task, bound, self.overrides)
@@ -212,8 +246,30 @@ class Prepared(t.Generic[P, R]):
 
 
 def default_name(function: Callable[..., t.Any]) -> str:
-    """Return the name of a task that was given none: ``module.function``."""
-    return f"{function.__module__}.{function.__qualname__}".replace("<locals>.", "")
+    """Return the name of a task that was given none: ``module.function``.
+
+    :raises ConfigError: The function has no name of its own.
+    """
+    name = getattr(function, "__qualname__", "<nameless>").replace("<locals>.", "")
+    if "<" in name:
+        raise ConfigError(
+            f"The task at {where_defined(function)} has no name of its own.",
+            hint='Say name="...", or declare it with def.',
+        )
+    return f"{_importable_name(function.__module__)}.{name}"
+
+
+def _importable_name(module: str) -> str:
+    """Return the name under which another process imports a module.
+
+    In ``python shop.py`` the module is ``__main__``, and in the worker, which imports it, ``shop``.
+    """
+    if module != "__main__":
+        return module
+    main = sys.modules[module]
+    if (spec := main.__spec__) is not None:
+        return spec.name.removesuffix(".__main__")
+    return Path(getattr(main, "__file__", None) or module).stem
 
 
 def where_defined(function: Callable[..., t.Any]) -> str:
@@ -225,7 +281,7 @@ def where_defined(function: Callable[..., t.Any]) -> str:
 def _checked_arguments(args: object, at: int) -> dict[str, t.Any]:
     if not isinstance(args, Mapping):
         raise InvalidArguments(
-            f"Item {at} of delay_many is {args!r:.80}.",
+            f"Item {at} of delay_many is {shown(args)}.",
             hint="Give a mapping of arguments for each job.",
         )
     return dict(args)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-import json
 import sys
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
-from inspect import Parameter
 from pathlib import Path
 
 from .arguments import Signature
 from .backoff import Backoff
-from .checks import is_unicode, shown
-from .codec import encode
+from .checks import shown
 from .errors import ConfigError, InvalidArguments
-from .options import LONGEST_KEY, NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
+from .limit import Limit
+from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
+from .unique import Unique
 
 if t.TYPE_CHECKING:
     from datetime import datetime
@@ -68,7 +66,12 @@ class Task(t.Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self._queue = queue
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
-        self._check_unique()
+        self.limit = (
+            None
+            if defaults.concurrency is None
+            else Limit.read(defaults.concurrency, self.name, self.parameters)
+        )
+        self._unique = Unique.read(defaults.unique, self.name, self.parameters)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not a task."""
@@ -102,13 +105,13 @@ class Task(t.Generic[P, R]):
         args: Iterable[t.Any] = (),
         kwargs: Mapping[str, t.Any] | None = None,
         *,
-        countdown: float | None = None,
+        countdown: Duration | None = None,
         eta: datetime | None = None,
         **options: t.Unpack[EnqueueOptions],
     ) -> Job:
         """Store a job, by the names that Celery's users know.
 
-        :param countdown: Seconds to wait; here also a ``timedelta`` or text such as ``"5m"``.
+        :param countdown: Seconds to wait; or a ``timedelta``, or text such as ``"5m"``.
         :param eta: The aware moment at which it is due.
         """
         return self._unnamed.apply_async(args, kwargs, countdown=countdown, eta=eta, **options)
@@ -130,60 +133,14 @@ class Task(t.Generic[P, R]):
 
         :raises InvalidArguments: The key is made of an argument that is not given, or of nothing.
         """
-        unique = self.defaults.unique
-        match unique:
-            case False:
-                return None
-            case True:
-                # Two calls with the same arguments have one key, in whatever order they came.
-                value = json.dumps(json.loads(encode(dict(args))), sort_keys=True)
-            case str():
-                argument = self._argument(args, unique)
-                value = argument if isinstance(argument, str) else encode(argument, unique)
-            case tuple():
-                # As a list in JSON: "a:b" and "c" are not "a" and "b:c".
-                value = encode([self._argument(args, name) for name in unique], "unique")
-            case _:
-                made = unique(**self._with_defaults(args))
-                if made is None:
-                    return None
-                value = self._checked_key(made)
-        return _short_key(f"{self.name}:{value}", self.name)
+        return None if self._unique is None else self._unique.key_of(args)
 
-    def _argument(self, args: Mapping[str, t.Any], name: str) -> t.Any:
-        return args[name] if name in args else self.parameters[name].default
-
-    def _with_defaults(self, args: Mapping[str, t.Any]) -> dict[str, t.Any]:
-        defaults = {
-            name: parameter.default
-            for name, parameter in self.parameters.items()
-            if parameter.default is not Parameter.empty
-        }
-        return {**defaults, **args}
-
-    def _checked_key(self, made: object) -> str:
-        if not isinstance(made, str) or not made or not is_unicode(made):
-            raise InvalidArguments(
-                f"unique= of the task {self.name} returned {shown(made)}.",
-                hint="Return text, or None for a job that is not unique.",
-            )
-        return made
-
-    def _check_unique(self) -> None:
-        unique = self.defaults.unique
-        names = (unique,) if isinstance(unique, str) else unique
-        known = [
-            name
-            for name, parameter in self.parameters.items()
-            if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        ]
-        for name in names if isinstance(names, tuple) else ():
-            if name not in known:
-                raise ConfigError(
-                    f"unique= of the task {self.name} names {name!r}, which is not one of its"
-                    " arguments.",
-                    hint=f"It has {', '.join(known) or 'none'}.",
-                )
+    def concurrency_key(self, args: Mapping[str, t.Any]) -> str | None:
+        """Return the bucket that a job with these arguments is counted in, or None (L1)."""
+        if self.limit is None:
+            return None
+        given = self.parameters.items()
+        return self.limit.bucket(args, {name: parameter.default for name, parameter in given})
 
     def _refuse_generators(self) -> None:
         # Calling one only makes the generator: the job would be done with nothing performed.
@@ -285,10 +242,3 @@ def _checked_arguments(args: object, at: int) -> dict[str, t.Any]:
             hint="Give a mapping of arguments for each job.",
         )
     return dict(args)
-
-
-def _short_key(key: str, name: str) -> str:
-    if len(key.encode()) <= LONGEST_KEY:
-        return key
-    # A digest tells two keys apart as well as the text does, and fits the index.
-    return f"{name[:256]}:sha256:{hashlib.sha256(key.encode()).hexdigest()}"

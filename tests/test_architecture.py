@@ -64,6 +64,7 @@ store.wakeups
 store
 refused_options
 options
+unique
 task
 registry
 enqueueing

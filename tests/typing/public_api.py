@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import collections.abc as c
 import typing as t
-from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 
 from flask import Flask
-
 
 from flask_henri_jobs import (
     ConfigError,
@@ -64,7 +63,7 @@ def calls() -> None:
     """A task is called as the function is."""
     t.assert_type(add(1), int)
     t.assert_type(add(1, b=2), int)
-    pending: Coroutine[t.Any, t.Any, bytes] = fetch("http://localhost")
+    pending: c.Coroutine[t.Any, t.Any, bytes] = fetch("http://localhost")
     pending.close()
     t.assert_type(add.function(1, 2), int)
     t.assert_type(add.name, str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import typing as t
@@ -21,7 +22,7 @@ Errors: t.TypeAlias = set[tuple[str, int]]
 
 
 def mypy_errors(folder: Path) -> Errors:
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"]
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent"]
     found = output_of([*command, str(ACCEPTED), str(REJECTED)])
     return {
         (Path(path).name, int(line))
@@ -30,12 +31,12 @@ def mypy_errors(folder: Path) -> Errors:
 
 
 def pyright_errors(folder: Path) -> Errors:
-    # The project's own configuration leaves out what is to be refused.
-    project = folder / "pyrightconfig.json"
-    files = [str(ACCEPTED), str(REJECTED)]
-    project.write_text(json.dumps({"include": files, "extraPaths": [str(ROOT)]}))
+    # In a project of their own, since this one's configuration leaves out what is to be refused.
+    for path in (ACCEPTED, REJECTED):
+        shutil.copy(path, folder)
+    (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)]}))
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
-    found = json.loads(output_of([*command, "--project", str(project)]))
+    found = json.loads(output_of([*command, "--project", str(folder)]))
     return {
         (Path(one["file"]).name, one["range"]["start"]["line"] + 1)
         for one in found["generalDiagnostics"]

@@ -52,7 +52,6 @@ def _refuse(
 
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
-    "concurrency": "Give the task a queue of its own, and a worker with that many threads.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
     "cron": "Have a system timer run 'flask jobs enqueue', or leave it out.",
     "every": "Have a system timer run 'flask jobs enqueue', or leave it out.",

@@ -67,6 +67,7 @@ store.wakeups
 store
 refused_options
 options
+unique
 task
 registry
 enqueueing

@@ -69,9 +69,7 @@ class Inbox:
             else:
                 return Job(row, self.rows)
 
-    def add_many(
-        self, rows: Sequence[Document], on_conflict: OnConflict = "return"
-    ) -> list[Job]:
+    def add_many(self, rows: Sequence[Document], on_conflict: OnConflict = "return") -> list[Job]:
         """Store jobs in the order given, a round trip for each thousand, as ``add`` does each.
 
         Each thousand is bounded by the enqueue timeout. Where one fails, those before it are

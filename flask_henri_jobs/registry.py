@@ -11,6 +11,7 @@ from .task import where_defined
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .limit import Limit
     from .task import Task
 
 AnyTask: t.TypeAlias = "Task[..., t.Any]"
@@ -35,11 +36,16 @@ class Registry:
                 f" {_place(task)}.",
                 hint="Give one of them another name=.",
             )
+        self._check_group(task)
         self._tasks[task.name] = task
 
     def find(self, name: str) -> AnyTask | None:
         """Return the task of a name, or None."""
         return self._tasks.get(name)
+
+    def limits(self) -> dict[str, Limit]:
+        """Return the limits of the tasks that have one, by the tasks' names."""
+        return {name: task.limit for name, task in self._tasks.items() if task.limit is not None}
 
     def __getitem__(self, name: str) -> AnyTask:
         if name not in self._tasks:
@@ -51,6 +57,18 @@ class Registry:
                 else "Is the module that declares it in HENRI_JOBS_IMPORTS?",
             )
         return self._tasks[name]
+
+    def _check_group(self, task: AnyTask) -> None:
+        """Refuse a second opinion on how many of a group run at once (L1)."""
+        for other in self._tasks.values():
+            if other.limit and task.limit and other.limit.group == task.limit.group:
+                if other.limit.most != task.limit.most:
+                    raise ConfigError(
+                        f"The tasks {other.name} and {task.name} are of one group,"
+                        f" {task.limit.group!r}, and have the limits {other.limit.most} and"
+                        f" {task.limit.most}.",
+                        hint="Give both the same limit.",
+                    )
 
     def __contains__(self, name: str) -> bool:
         return name in self._tasks

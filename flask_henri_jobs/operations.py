@@ -67,9 +67,7 @@ class Operations:
         """
         return self.state.store.admin.page(JobFilter.read(**filters), limit, offset)
 
-    def dead(
-        self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]
-    ) -> Found:
+    def dead(self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]) -> Found:
         """Return the dead letters that somebody should look at, the latest first.
 
         Without a ``reason`` they are those that :meth:`retry_all` would take.
@@ -126,8 +124,7 @@ class Operations:
         job = self.state.store.admin.delete(_checked_id(job_id))
         if job is None:
             raise UnknownJob(f"There is no job {job_id}.")
-        emit(signals.job_deleted, _app(), job=job)
-        return job
+        return _told_deleted(job)
 
     def delete_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Delete the jobs that fit and do not run. Return how many.
@@ -138,9 +135,7 @@ class Operations:
 
     def deleting(self, **filters: t.Unpack[JobFilters]) -> Iterator[Job]:
         """Delete as :meth:`delete_all` does, as far as the caller goes on; yield each as it was."""
-        for job in self.state.store.admin.delete_many(JobFilter.read(**filters)):
-            emit(signals.job_deleted, _app(), job=job)
-            yield job
+        return map(_told_deleted, self.state.store.admin.delete_many(JobFilter.read(**filters)))
 
     def prune(
         self, *, keep_done: Duration | None = None, keep_dead: Duration | None = None
@@ -164,6 +159,11 @@ class Operations:
     def uninstall(self) -> Names:
         """Drop every collection of the queue, with all jobs. Return their names."""
         return self.state.store.uninstall()
+
+
+def _told_deleted(job: Job) -> Job:
+    emit(signals.job_deleted, _app(), job=job)
+    return job
 
 
 def _dead_letters(filters: JobFilters) -> JobFilter:

@@ -77,9 +77,7 @@ class TaskFailures:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(
-        self, _kind: object, raised: BaseException | None, _traceback: object
-    ) -> None:
+    def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
         if raised is None or isinstance(raised, KeyboardInterrupt | HenriJobsError):
             return
         failure = Failure.of(raised.with_traceback(_below_ours(raised.__traceback__)))

@@ -197,7 +197,7 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value not in (None, "", {})}
 
 
-def _moments(job: Job, now: datetime) -> dict[str, str | None]:
+def _moments(job: Job, now: datetime) -> dict[str, str]:
     moments = {
         "created": job.created_at,
         "due": job.run_at,
@@ -208,7 +208,7 @@ def _moments(job: Job, now: datetime) -> dict[str, str | None]:
         "expires": job.expires_at,
         "cancel requested": job.cancel_requested,
     }
-    return {name: moment and local(moment, now) for name, moment in moments.items()}
+    return {name: local(moment, now) for name, moment in moments.items() if moment}
 
 
 def _progress(job: Job) -> str | None:

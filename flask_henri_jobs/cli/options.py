@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from ..checks import checked_name
+from ..checks import checked_name, checked_names
 from ..durations import to_duration
 from ..errors import ConfigError
 from ..job import DEAD_REASONS, STATES
@@ -23,80 +23,85 @@ F = t.TypeVar("F", bound="Callable[..., t.Any]")
 MOST_ON_A_PAGE = 1000
 MOST_OFFSET = 1_000_000
 
-DURATION = "Give seconds, or 250ms, 30s, 5m, 2h, 1d, 1w."
 
+class Value(click.ParamType):  # type: ignore[type-arg]
+    """What a function reads out of a text.
 
-class Name(click.ParamType):
-    """The name of a queue, a task, a tenant, or an id."""
+    :param name: Stands for the value in the command's help.
+    :param read: Returns the value. What it refuses, the command was called wrongly with.
+    """
 
-    name = "text"
-
-    def convert(
-        self, value: t.Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Return the name as it is."""
-        try:
-            return checked_name(value, "The name")
-        except ConfigError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Span(click.ParamType):
-    """A duration."""
-
-    name = "duration"
-
-    def convert(
-        self, value: t.Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Return the duration; a number alone is seconds."""
-        try:
-            return to_duration(_seconds(value), "The duration")
-        except ConfigError:
-            self.fail(f"{value!r} is no duration. {DURATION}", param, ctx)
-
-
-class Moment(click.ParamType):
-    """A moment, in ISO 8601 and with its offset from UTC."""
-
-    name = "moment"
-
-    def convert(
-        self, value: t.Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """Return the moment as an aware datetime."""
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no moment. Give one like 2030-01-31T09:00Z.", param, ctx)
-        if moment.utcoffset() is None:
-            self.fail(
-                f"{value!r} names no moment without a time zone. Add Z for UTC, or +02:00.",
-                param,
-                ctx,
-            )
-        return moment
-
-
-class Json(click.ParamType):
-    """A JSON value; ``-`` reads it from the standard input."""
-
-    name = "json"
+    def __init__(self, name: str, read: Callable[[str], t.Any]) -> None:
+        self.name = name
+        self._read = read
 
     def convert(
         self, value: t.Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> t.Any:
-        """Return what the text says."""
-        text = sys.stdin.read() if value == "-" else value
+        """Return the value that a text stands for."""
         try:
-            return json.loads(text, parse_constant=_refused)
-        except RecursionError:
-            self.fail("The JSON has too many levels.", param, ctx)
-        except ValueError as error:
-            self.fail(f"This is not JSON: {error}. Quote it as a whole.", param, ctx)
+            return self._read(value)
+        except (ConfigError, ValueError) as error:
+            self.fail(str(error), param, ctx)
 
 
-NAME, SPAN, MOMENT, JSON = Name(), Span(), Moment(), Json()
+def _name(text: str) -> str:
+    return checked_name(text, "The name")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return checked_names(text, "The list")
+
+
+def _duration(text: str) -> timedelta:
+    """Return a duration; a number alone is seconds."""
+    try:
+        return to_duration(_seconds(text), "The duration")
+    except ConfigError:
+        raise ValueError(
+            f"{text!r} is no duration. Give seconds, or 250ms, 30s, 5m, 2h, 1d, 1w."
+        ) from None
+
+
+def _seconds(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _moment(text: str) -> datetime:
+    """Return a moment, which must say its offset from UTC (Q9)."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no moment. Give one like 2030-01-31T09:00Z.") from None
+    if moment.utcoffset() is None:
+        raise ValueError(
+            f"{text!r} names no moment without a time zone. Add Z for UTC, or +02:00."
+        )
+    return moment
+
+
+def _json(text: str) -> t.Any:
+    """Return what JSON says; ``-`` has it read from the standard input."""
+    try:
+        return json.loads(sys.stdin.read() if text == "-" else text, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("The JSON has too many levels.") from None
+    except ValueError as error:
+        raise ValueError(f"This is not JSON: {error}. Quote it as a whole.") from None
+
+
+def _no_number(constant: str) -> t.NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+NAME = Value("text", _name)
+NAMES = Value("names", _names)
+SPAN = Value("duration", _duration)
+MOMENT = Value("moment", _moment)
+JSON = Value("json", _json)
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -147,14 +152,3 @@ _FILTERS: dict[str, Callable[[t.Any], t.Any]] = {
 }
 
 ALL_FILTERS = tuple(_FILTERS)
-
-
-def _seconds(value: str) -> str | float:
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-def _refused(constant: str) -> t.NoReturn:
-    raise ValueError(f"{constant} is no JSON number")

@@ -6,7 +6,13 @@ import typing as t
 
 import pytest
 
-from flask_henri_jobs.errors import InvalidFilter, JobFailed, StoreUnavailable, UnknownJob, WaitTimeout
+from flask_henri_jobs.errors import (
+    InvalidFilter,
+    JobFailed,
+    StoreUnavailable,
+    UnknownJob,
+    WaitTimeout,
+)
 from flask_henri_jobs.store.filters import JobFilter
 from flask_henri_jobs.store.lookup import Lookup
 

@@ -87,8 +87,14 @@ worker.os_signals
 worker.supervisor
 worker
 cli.output
+cli.failures
+cli.command
+cli.options
+cli.progress
+cli.findings
 cli.worker
 cli.jobs
+cli.bulk
 cli.system
 cli
 inline

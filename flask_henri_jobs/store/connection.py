@@ -32,6 +32,8 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
 
 Jobs: t.TypeAlias = "Collection[Document]"
+Client: t.TypeAlias = "MongoClient[Document]"
+OwnDatabase: t.TypeAlias = "Database[Document]"
 
 DURABLE = WriteConcern("majority", j=True)
 """What every write has but the insert of a job, which a setting may relax (A6)."""

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 import typing as t
 import urllib.error
@@ -31,6 +31,9 @@ from vega_datasets import local_data
 PATIENCE = 60.0
 """Seconds that the processes have to start, and then again to perform every job."""
 
+T = t.TypeVar("T")
+Process: t.TypeAlias = "subprocess.Popen[bytes]"
+
 AIRPORTS = Path(local_data.airports.filepath)
 BROKEN = Path(__file__).with_name("broken.csv")
 
@@ -38,21 +41,15 @@ BROKEN = Path(__file__).with_name("broken.csv")
 def main(arguments: t.Sequence[str] | None = None) -> int:
     """Run the demonstration. Return 0 where all is as the files say."""
     options = _options(arguments)
+    # A stop by SIGTERM ends the processes below, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with contextlib.ExitStack() as stack:
-            site = Site(free_port())
-            stack.enter_context(process(options.instance, "run", "--port", str(site.port)))
-            stack.enter_context(process(options.instance, "jobs", "worker"))
-            site.wait_until_it_serves()
-            faults = demonstrate(site, options.tamper)
-            if options.serve and not faults:
-                print(f"\nServing on {site.url} until Ctrl-C.", flush=True)
-                threading.Event().wait()
-    except KeyboardInterrupt:
-        return 0 if options.serve else 130
-    except (OSError, TimeoutError) as error:
-        faults = [str(error)]
+    with tempfile.TemporaryFile() as log:
+        try:
+            faults = perform(options, sys.stderr if options.serve else log)
+        except KeyboardInterrupt:
+            return 0 if options.serve else 130
+        except OSError as error:
+            faults = [f"{error} Its log ends:\n{tail(log)}"]
     for fault in faults:
         print(f"WRONG: {fault}", file=sys.stderr)
     return 1 if faults else 0
@@ -71,8 +68,24 @@ def _options(arguments: t.Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def perform(options: argparse.Namespace, log: t.IO[t.Any]) -> list[str]:
+    """Run both processes, and show what they do. Return what went wrong."""
+    port = free_port()
+    with (
+        running(options.instance, log, "run", "--port", str(port)) as web,
+        running(options.instance, log, "jobs", "worker") as worker,
+    ):
+        site = Site(f"http://127.0.0.1:{port}", web, worker)
+        faults = demonstrate(site, options.tamper)
+        if options.serve and not faults:
+            print(f"\nServing on {site.url} until Ctrl-C.", flush=True)
+            web.wait()
+        return faults
+
+
 def demonstrate(site: Site, tamper: int | None = None) -> list[str]:
     """Upload the files, tell what came of them, and return what differs from the files."""
+    site.wait_until_it_serves()
     content = AIRPORTS.read_bytes()
     sent = flipped(content, tamper) if tamper is not None else content
     uploads = [
@@ -84,7 +97,8 @@ def demonstrate(site: Site, tamper: int | None = None) -> list[str]:
         account = site.wait_until_ended(page)
         tell(account)
         faults += differences(account, site.read(f"{page}/places.csv").decode(), wanted)
-    print("\nAll of it is as the files say." if not faults else "")
+    if not faults:
+        print("\nAll of it is as the files say.", flush=True)
     return faults
 
 
@@ -196,19 +210,17 @@ def flipped(content: bytes, place: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
+@dataclass(frozen=True)
 class Site:
     """The running application, by HTTP."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+    url: str
+    web: Process
+    worker: Process
 
     def wait_until_it_serves(self) -> None:
         """Return once the front page answers."""
-        for _ in looks("the web process"):
-            with contextlib.suppress(urllib.error.URLError, ConnectionError):
-                self.read("/")
-                return
+        awaited("The web process", self.web, self._front_page)
 
     def upload(self, name: str, content: bytes, rows_per_job: int) -> str:
         """Upload a file as a browser does. Return the path of the page about it."""
@@ -223,44 +235,64 @@ class Site:
 
     def wait_until_ended(self, page: str) -> dict[str, t.Any]:
         """Return the account of an upload once each of its jobs is done or dead."""
-        account: dict[str, t.Any] = {}
-        for _ in looks("the worker"):
-            account = json.loads(self.read(f"{page}.json"))
-            if all(job["state"] in {"done", "dead"} for job in account["jobs"]):
-                break
-        return account
+        return awaited("The worker", self.worker, lambda: self._account_if_ended(page))
 
     def read(self, path: str) -> bytes:
         """Return what is served at a path."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=PATIENCE) as response:
             return t.cast(bytes, response.read())
 
+    def _front_page(self) -> bytes | None:
+        try:
+            return self.read("/")
+        except urllib.error.HTTPError:
+            raise
+        except urllib.error.URLError:
+            return None  # It does not listen yet.
 
-def looks(what: str) -> t.Iterator[None]:
-    """Yield ten times a second, until the patience is over."""
+    def _account_if_ended(self, page: str) -> dict[str, t.Any] | None:
+        account: dict[str, t.Any] = json.loads(self.read(f"{page}.json"))
+        ended = all(job["state"] in {"done", "dead"} for job in account["jobs"])
+        return account if ended else None
+
+
+def awaited(what: str, process: Process, look: t.Callable[[], T | None]) -> T:
+    """Look ten times a second until there is something, and return it.
+
+    :raises OSError: The process has ended, or the patience is over.
+    """
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        yield
+        if (found := look()) is not None:
+            return found
+        if process.poll() is not None:
+            raise ChildProcessError(f"{what} ended with exit {process.returncode}.")
         time.sleep(0.1)
-    raise TimeoutError(f"Waited {PATIENCE:.0f} s for {what}.")
+    raise TimeoutError(f"{what} was not ready in {PATIENCE:.0f} s.")
 
 
 @contextlib.contextmanager
-def process(instance: str | None, *command: str) -> t.Iterator[None]:
+def running(instance: str | None, log: t.IO[t.Any], *command: str) -> t.Iterator[Process]:
     """Run a ``flask`` command of the application, and end it afterwards."""
     app = f"example_app:create_app({instance!r})" if instance else "example_app"
-    flask = [sys.executable, "-m", "flask", "--app", app, *command]
     print(f"$ flask --app {app} {' '.join(command)}", flush=True)
-    started = subprocess.Popen(flask, stdout=sys.stderr)
+    flask = [sys.executable, "-m", "flask", "--app", app, *command]
+    process = subprocess.Popen(flask, stdout=log, stderr=log)
     try:
-        yield
+        yield process
     finally:
-        started.terminate()
+        process.terminate()
         try:
-            started.wait(30)
+            process.wait(30)
         except subprocess.TimeoutExpired:
-            started.kill()
-            started.wait()
+            process.kill()
+            process.wait()
+
+
+def tail(log: t.IO[bytes]) -> str:
+    """Return the last lines of a log."""
+    log.seek(0)
+    return b"".join(log.readlines()[-20:]).decode(errors="replace")
 
 
 def free_port() -> int:

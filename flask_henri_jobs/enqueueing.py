@@ -73,6 +73,7 @@ class Enqueuer:
             ),
             timeout_ms=millis(settings.timeout) if settings.timeout else None,
             unique_key=_unique_key(task, args, overrides),
+            concurrency_key=_concurrency_key(task, args),
             expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         )
 
@@ -100,6 +101,12 @@ def _expiry(run_at: Moment, expires: timedelta | datetime | None) -> Moment | No
     if isinstance(expires, timedelta):
         return run_at + millis(expires)
     return to_moment(expires) if expires else None
+
+
+def _concurrency_key(task: Task[..., t.Any] | str, args: object) -> str | None:
+    if isinstance(task, str) or not task.limit:
+        return None
+    return task.concurrency_key(args if isinstance(args, dict) else {})
 
 
 def _unique_key(task: Task[..., t.Any] | str, args: object, overrides: Overrides) -> str | None:

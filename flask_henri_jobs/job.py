@@ -123,7 +123,7 @@ class Job:
     UTC, by the database server's clock.
     """
 
-    __slots__ = ("_rows", "created", "row")
+    __slots__ = ("_rows", "created", "permit", "row")
 
     id = Field("_id", _text)
     name = Field("name", _text)
@@ -160,12 +160,19 @@ class Job:
     """When somebody asked for the job to end (W8), or None."""
 
     def __init__(
-        self, row: Mapping[str, t.Any], rows: Rows | None = None, *, created: bool = True
+        self,
+        row: Mapping[str, t.Any],
+        rows: Rows | None = None,
+        *,
+        created: bool = True,
+        permit: str | None = None,
     ) -> None:
         self.row = row
         """The document as it is stored."""
         self.created = created
         """False where an enqueue was handed a job that was there already (Q7)."""
+        self.permit = permit
+        """The permit that its runner holds for it, while it holds one (L2)."""
         self._rows = rows
 
     @property

@@ -13,6 +13,9 @@ from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
 
+if t.TYPE_CHECKING:
+    from .limit import ConcurrencyOption
+
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
 LONGEST_KEY = 512
@@ -29,6 +32,7 @@ class TaskOptions(t.TypedDict, total=False):
     priority: int
     max_attempts: int
     unique: UniqueOption
+    concurrency: ConcurrencyOption
     expires: Duration
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -96,6 +100,7 @@ class TaskDefaults:
     priority: int | None = None
     max_attempts: int | None = None
     unique: UniqueOption = False
+    concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
@@ -216,6 +221,8 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "priority": as_priority,
     "max_attempts": as_attempts,
     "unique": _as_unique,
+    # The task reads it: a key is checked against the arguments that the task takes.
+    "concurrency": lambda value, _where: value,
     "expires": _as_lifetime,
     "backoff": _as_backoff,
     "retry_on": _as_errors,

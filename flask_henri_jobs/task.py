@@ -13,6 +13,7 @@ from .arguments import Signature
 from .backoff import Backoff
 from .codec import encode
 from .errors import ConfigError, InvalidArguments
+from .limit import Limit
 from .options import LONGEST_KEY, NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
 
@@ -61,6 +62,11 @@ class Task(t.Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self._queue = queue
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
+        self.limit = (
+            None
+            if defaults.concurrency is None
+            else Limit.read(defaults.concurrency, self.name, self.parameters)
+        )
         self._check_unique()
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -140,6 +146,13 @@ class Task(t.Generic[P, R]):
                     return None
                 value = self._made(made)
         return _short_key(f"{self.name}:{value}", self.name)
+
+    def concurrency_key(self, args: Mapping[str, t.Any]) -> str | None:
+        """Return the bucket that a job with these arguments is counted in, or None (L1)."""
+        if self.limit is None:
+            return None
+        given = self.parameters.items()
+        return self.limit.bucket(args, {name: parameter.default for name, parameter in given})
 
     def _argument(self, args: Mapping[str, t.Any], name: str) -> str:
         value = args[name] if name in args else self.parameters[name].default

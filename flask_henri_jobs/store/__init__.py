@@ -11,14 +11,20 @@ from .admin import Admin
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
+from .figures import Figures
 from .inbox import Inbox, unique_index
 from .leases import Leases
+from .limited import LimitedWork
 from .outcomes import Outcomes
+from .permits import Permits, stale_index
+from .pruning import Pruning
+from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from pymongo.collection import Collection
 
     from ..clock import Clock
+    from ..job import Document
     from ..settings import Settings
 
 COLLECTIONS = frozenset(
@@ -39,29 +45,42 @@ class Store:
     inbox: Inbox
     claims: Claims
     leases: Leases
+    permits: Permits
     outcomes: Outcomes
     admin: Admin
+    figures: Figures
+    pruning: Pruning
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
-        admin = Admin(jobs, connection.collection("batches"), clock.now)
+        batches = connection.collection("batches")
+        admin = Admin(jobs, batches, clock.now)
+        permits = Permits(connection.collection("limits"), jobs, clock)
+        limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
             clock=clock,
             inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
-            claims=Claims(jobs, clock.now, Candidates(jobs), admin),
-            leases=Leases(jobs, clock, admin),
+            claims=Claims(jobs, clock.now, Candidates(jobs), limited, admin),
+            leases=Leases(jobs, clock, permits, admin),
+            permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
+            figures=Figures(jobs, clock.now),
+            pruning=Pruning(jobs, batches, clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
         """See to it that every index is there. Return the names of those that were made."""
         with answering("the install", within.total_seconds()):
-            return indexes.create(self.connection.collection(), self._declared())
+            return [
+                name
+                for collection, declared in self._declared()
+                for name in indexes.create(collection, declared)
+            ]
 
     def uninstall(self) -> list[str]:
         """Drop the queue's collections, and with them every job. Return their names."""
@@ -77,13 +96,18 @@ class Store:
         return names
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the indexes, a sentence each; nothing when all is well (Q13)."""
+        """Return what is wrong with the indexes, a sentence each (Q13)."""
         with answering("the index check"):
-            return indexes.wrong(self.connection.collection(), self._declared())
+            return [
+                problem
+                for collection, declared in self._declared()
+                for problem in indexes.wrong(collection, declared)
+            ]
 
-    def _declared(self) -> list[indexes.Index]:
+    def _declared(self) -> list[tuple[Collection[Document], list[indexes.Index]]]:
+        """Return what the parts declare, by collection."""
+        jobs, limits = self.connection.collection(), self.connection.collection("limits")
         return [
-            *Candidates.INDEXES,
-            *Admin.INDEXES,
-            unique_index(self.connection.prefix),
+            (jobs, [*Candidates.INDEXES, *Admin.INDEXES, unique_index(jobs.name)]),
+            (limits, [stale_index(limits.name)]),
         ]

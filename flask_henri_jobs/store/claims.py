@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pymongo
 from pymongo.errors import PyMongoError
@@ -16,11 +17,13 @@ from .connection import answering
 from .documents import is_as_read
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pymongo.collection import Collection
 
+    from ..limit import Limit
     from .candidates import Candidates
+    from .limited import Choice, LimitedWork
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -36,12 +39,14 @@ class Wish:
     :param queues: Only from these; None takes from all.
     :param at_most: How many.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
+    :param limits: The limits by the names of their tasks.
     """
 
     runner: str
     queues: Sequence[str] | None
     at_most: int
     wanted: Callable[[Document], bool] = lambda _: True
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -59,6 +64,7 @@ class Claims:
     jobs: Collection[Document]
     now: Callable[[], Moment]
     candidates: Candidates
+    limited: LimitedWork
     rows: Rows | None = None
     steady: Callable[[], float] = steady_seconds
     _doubts: list[_Doubt] = field(default_factory=list)
@@ -73,12 +79,59 @@ class Claims:
             late = self._found_in_doubt()
             if late:
                 return late
-            rows = self.candidates.read(wish.queues, wish.at_most, self.now(), wish.wanted)
-            return self.stamp(_within(MOST_BYTES, rows), wish.runner) if rows else []
+            token = new_token()
+            choice = self._choose(wish, token)
+            rows = _within(MOST_BYTES, choice.rows)
+            jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+            self._return_unused(choice.permits, jobs, token)
+            return jobs
 
-    def stamp(self, rows: Sequence[Document], runner: str) -> list[Job]:
-        """Claim these very jobs as they were read; return those that nobody else took first."""
-        token, now = new_token(), self.now()
+    def _choose(self, wish: Wish, token: str) -> Choice:
+        """Return the next jobs in the order of all, with a permit for each limited one."""
+        now = self.now()
+        keyless: dict[str, list[str]] = defaultdict(list)
+
+        def is_unlimited(row: Document) -> bool:
+            limit = wish.limits.get(row["name"])
+            if limit is None:
+                return wish.wanted(row)
+            keyless[limit.group].append(row["_id"])
+            return False
+
+        queues = self.candidates.queues_with_work() if wish.queues is None else wish.queues
+        unlimited = self.candidates.read(queues, wish.at_most, now, is_unlimited)
+        for group, ids in keyless.items():
+            self.limited.adopt(ids, group, now)
+        return self.limited.choose(
+            unlimited,
+            queues,
+            wish.limits,
+            wish.wanted,
+            at_most=wish.at_most,
+            now=now,
+            runner=wish.runner,
+            token=token,
+        )
+
+    def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
+        if permits:
+            used = {job.permit for job in jobs}
+            self.limited.permits.release(
+                [permit for permit in permits.values() if permit not in used], token
+            )
+
+    def stamp(
+        self,
+        rows: Sequence[Document],
+        runner: str,
+        token: str,
+        permits: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Job]:
+        """Claim these very jobs as they were read; return those that nobody else took first.
+
+        :param permits: The permits that are held for some of them, by the jobs' ids.
+        """
+        now = self.now()
         stamp = {
             "state": RUNNING,
             "claim_token": token,
@@ -91,7 +144,14 @@ class Claims:
         ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
         if ours < len(rows):
             rows = self._won(rows, token) if ours else []
-        return [Job({**row, **stamp, "attempts": row["attempts"] + 1}, self.rows) for row in rows]
+        return [
+            Job(
+                {**row, **stamp, "attempts": row["attempts"] + 1},
+                self.rows,
+                permit=permits.get(row["_id"]),
+            )
+            for row in rows
+        ]
 
     def _stamp_group(self, rows: Sequence[Document], stamp: Document) -> int:
         ids = {
@@ -118,7 +178,8 @@ class Claims:
         """Return what a claim took whose reply was lost (A5)."""
         for doubt in list(self._doubts):
             found = self.jobs.find({"claim_token": doubt.token, "state": RUNNING})
-            jobs = [Job(row, self.rows) for row in found]
+            permits = self.limited.permits.of_token(doubt.token)
+            jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in found]
             if jobs or self.steady() > doubt.until:
                 self._doubts.remove(doubt)
             if jobs:

@@ -20,6 +20,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Clock, Moment
+    from .permits import Permits
 
 MOST_RECOVERED = 100
 
@@ -30,6 +31,7 @@ class Leases:
 
     jobs: Collection[Document]
     clock: Clock
+    permits: Permits
     rows: Rows | None = None
 
     def keep(self, jobs: Sequence[Job]) -> set[str]:
@@ -89,7 +91,10 @@ class Leases:
             ],
             ordered=False,
         )
-        return self._changed(rows, updates)
+        changed = self._changed(rows, updates)
+        ids = {job.row["_id"] for job in changed}
+        self.permits.forget(Job(row) for row in rows if row["_id"] in ids)
+        return changed
 
     def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Job]:
         """Return the jobs whose history tells of the recovery: what changed, not what was read."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import typing as t
+from dataclasses import dataclass
 
 from .. import signals
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
-from .execution import Ending
 from .loop import Loop
 
 if t.TYPE_CHECKING:
@@ -19,11 +19,23 @@ if t.TYPE_CHECKING:
 
     from ..job import Job
     from ..store.outcomes import Outcomes
+    from .execution import Ending
     from .loop import Outages
 
 MOST_AT_ONCE = 200
 MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An attempt whose outcome is written.
+
+    :param job: The job as it is stored now; None where the claim was lost, and the outcome with it.
+    """
+
+    ending: Ending
+    job: Job | None
 
 
 class Committer:
@@ -32,22 +44,23 @@ class Committer:
     An executing thread hands its outcome over and takes the next job. Nobody waits for a fuller
     group: what is there when the last write ended goes into the next.
 
-    :param settled: Called with the jobs of a group once their outcomes are written, or are known
-        to be dropped.
+    :param followed_up: Called with what ended, once that is written and before it is announced:
+        permits are given back and batches counted. It may be called again with the same.
     """
 
     def __init__(
         self,
         outcomes: Outcomes,
         announcer: Announcer,
-        settled: Callable[[list[Job]], None],
+        followed_up: Callable[[list[Settled]], None],
         outages: Outages,
     ) -> None:
         self._outcomes = outcomes
         self._announcer = announcer
-        self._settled = settled
+        self._followed_up = followed_up
         self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
         self._group: list[Ending] = []
+        self._written: list[Settled] = []
         self._ended = threading.Event()
         self._loop = Loop("henri-jobs-committer", self._round, outages)
 
@@ -69,18 +82,20 @@ class Committer:
         return self._ended.wait(timeout) and self._loop.stop(timeout)
 
     def _round(self) -> float:
-        """Write one group. One that met no database is kept, and written in the next round."""
+        """See one group through. Where it met no database, the next round goes on with it."""
         if not self._group:
             self._group = self._take_ready()
-        if self._group:
-            stands = self._outcomes.write_many([(one.job, one.outcome) for one in self._group])
-            group, self._group = self._group, []
-            self._settled([ending.job for ending in group])
-            for ending, job in zip(group, stands, strict=True):
-                self._announcer.announce(ending, job)
-            return 0.0
-        self._ended.set()
-        return 1.0
+        if not self._group:
+            self._ended.set()
+            return 1.0
+        if not self._written:
+            now = self._outcomes.write_many([(one.job, one.outcome) for one in self._group])
+            self._written = [Settled(*each) for each in zip(self._group, now, strict=True)]
+        self._followed_up(self._written)
+        for settled in self._written:
+            self._announcer.announce(settled)
+        self._group, self._written = [], []
+        return 0.0
 
     def _take_ready(self) -> list[Ending]:
         """Wait for an outcome, and return all that are there; none at the end."""
@@ -110,20 +125,16 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Settled | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
         """Start sending."""
         self._thread.start()
 
-    def announce(self, ending: Ending, job: Job | None) -> None:
-        """Have an outcome told. ``job`` is the job as it is stored now, or None if it was lost."""
-        self._waiting.put((ending, job))
-
-    def announce_lost(self, job: Job) -> None:
-        """Have it told that a job's claim was gone before it was begun."""
-        self._waiting.put((Ending(job, Snoozed(at=0, run_at=0)), None))
+    def announce(self, settled: Settled) -> None:
+        """Have an outcome told."""
+        self._waiting.put(settled)
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -132,14 +143,16 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (told := self._waiting.get()) is not None:
+        settled: Settled | None
+        while (settled := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, *told)
+                _send(self._app, settled)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del told
+            del settled
 
 
-def _send(app: Flask, ending: Ending, job: Job | None) -> None:
+def _send(app: Flask, settled: Settled) -> None:
+    ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)
         return

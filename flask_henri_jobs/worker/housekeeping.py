@@ -80,6 +80,11 @@ class Housekeeping:
                         signals.job_died, self._app, job=job, error=job.error, attempt=job.attempts
                     )
 
+    def sweep_permits(self) -> None:
+        """Free the permits of runners that stopped answering (L3)."""
+        for permit in self._store.permits.sweep(self._settings.stuck_after):
+            logger.warning("Freed the permit %s#%d of %s.", permit.key, permit.slot, permit.runner)
+
     def prune(self) -> None:
         """Delete a step of what has been kept long enough (Q12)."""
         for state, kept in ((DONE, self._settings.keep_done), (DEAD, self._settings.keep_dead)):
@@ -100,5 +105,6 @@ class Housekeeping:
         pruning = min(60.0, max(ROUND_SECONDS, shortest.total_seconds() / 10))
         return [
             Duty("recovery", recovery, self.recover),
+            Duty("sweep of permits", recovery, self.sweep_permits),
             Duty("pruning", pruning, self.prune),
         ]

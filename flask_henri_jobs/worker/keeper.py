@@ -14,6 +14,7 @@ if t.TYPE_CHECKING:
     from ..clock import Clock
     from ..job import Job
     from ..store.leases import Leases
+    from ..store.permits import Permits
     from .holdings import Holdings
     from .loop import Outages
 
@@ -33,6 +34,7 @@ class Keeper:
     def __init__(
         self,
         leases: Leases,
+        permits: Permits,
         holdings: Holdings,
         clock: Clock,
         *,
@@ -41,6 +43,7 @@ class Keeper:
         outages: Outages,
     ) -> None:
         self._leases = leases
+        self._permits = permits
         self._holdings = holdings
         self._clock = clock
         self._heartbeat = heartbeat.total_seconds()
@@ -77,6 +80,7 @@ class Keeper:
     def _keep(self, jobs: list[Job]) -> list[Job]:
         """Write the heartbeats of jobs. Return those whose claim is gone."""
         gone = self._leases.keep(jobs)
+        self._permits.keep(job for job in jobs if job.row["_id"] not in gone)
         self._holdings.renew(job for job in jobs if job.row["_id"] not in gone)
         lost = [job for job in jobs if job.row["_id"] in gone]
         for job in lost:

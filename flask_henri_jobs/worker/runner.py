@@ -8,9 +8,10 @@ import typing as t
 
 from .. import signals
 from ..ids import new_runner_id
+from ..outcome import Snoozed
 from ..signals import emit
 from ..store.claims import Wish
-from .committer import Announcer, Committer
+from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
 from .housekeeping import Housekeeping
@@ -64,17 +65,17 @@ class Runner:
         self._stopping = False
         self._in_a_hurry = False
         self._policies: dict[str, RetryPolicy] = {}
+        self._limits = tasks.limits()
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._announcer = Announcer(app)
-        self._committer = Committer(
-            store.outcomes, self._announcer, self._holdings.drop, self._outages
-        )
+        self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
+            store.permits,
             self._holdings,
             store.clock,
             heartbeat=settings.heartbeat,
@@ -119,6 +120,7 @@ class Runner:
             queues=self._queues,
             at_most=wanted,
             wanted=self._strangers.are_wanted,
+            limits=self._limits,
         )
         jobs = self._store.claims.take(wish)
         known = self._strangers.sent_away(jobs, self._store.claims)
@@ -174,6 +176,7 @@ class Runner:
     def _hand_back(self, jobs: list[Job]) -> None:
         with self._outages.tolerated():
             self._store.claims.hand_back(jobs)
+            self._store.permits.give_back(jobs)
         self._holdings.drop(jobs)
 
     def _perform(self, job: Job) -> None:
@@ -181,7 +184,14 @@ class Runner:
         if self._keeper.may_begin(job):
             self._committer.hand_over(self._ending_of(job))
         else:
-            self._announcer.announce_lost(job)
+            never_begun = Ending(job, Snoozed(at=0, run_at=0))
+            self._announcer.announce(Settled(never_begun, None))
+
+    def _follow_up(self, group: list[Settled]) -> None:
+        """Do what follows from outcomes that are written; each of it may be repeated."""
+        jobs = [settled.ending.job for settled in group]
+        self._store.permits.give_back(jobs)
+        self._holdings.drop(jobs)
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

@@ -33,6 +33,8 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
 
 Jobs: t.TypeAlias = "Collection[Document]"
+Client: t.TypeAlias = "MongoClient[Document]"
+OwnDatabase: t.TypeAlias = "Database[Document]"
 
 DriverError = PyMongoError
 """What the driver raises where the database refuses, or is asked for nonsense."""

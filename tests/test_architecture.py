@@ -43,6 +43,7 @@ store.embedded
 store.connection
 store.documents
 store.indexes
+store.filters
 store.inbox
 store.permits
 store.rates
@@ -54,7 +55,8 @@ store.schedules
 store.batches
 store.runners
 store.queues
-store.filters
+store.walks
+store.lookup
 store.admin
 store.figures
 store.pruning

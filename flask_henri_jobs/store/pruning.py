@@ -1,0 +1,93 @@
+"""Deleting what has been kept long enough (Q12)."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ..checks import checked_choice, checked_int
+from ..errors import InvalidFilter
+from ..job import DEAD, DONE
+from .connection import answering
+from .filters import RECENT
+from .walks import MOST_EXAMINED, OLDEST, STEP, Place, Walk, older_than, place_of
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pymongo.collection import Collection
+
+    from ..clock import Moment
+    from ..job import Document
+    from .indexes import Index
+
+RECURRING = "recurring:"
+RECURRING_KEPT = 60 * 60 * 1000
+"""For how long a schedule's job is kept at least: another runner that read the same slot before
+the schedule moved on must find it, or it enqueues the slot again (A10)."""
+
+_JUDGED: Document = {"updated_at": True, "batch_id": True, "unique_key": True}
+
+
+@dataclass(slots=True)
+class Pruning:
+    """Takes jobs that ended out of the queue for good.
+
+    It remembers how far it came over what must stay (the members of a batch that nobody sealed,
+    say), so that those cost once in a while and not each time.
+    """
+
+    jobs: Collection[Document]
+    batches: Collection[Document]
+    now: Callable[[], Moment]
+    _reached: dict[str, Place] = field(default_factory=dict)
+
+    INDEXES: t.ClassVar[tuple[Index, ...]] = (RECENT,)
+
+    def prune(self, state: str, before: Moment, limit: int = STEP) -> int:
+        """Delete a step of the jobs of a state that ended before a moment. Return how many.
+
+        0 says that there are no more for now, or that a great many were passed which must stay.
+        Members of an unfinished batch stay, and the job of a schedule's slot for an hour.
+
+        :param state: ``done`` or ``dead``.
+        """
+        checked_choice(state, "state", (DONE, DEAD), error=InvalidFilter)
+        checked_int(limit, "limit", 1, MOST_EXAMINED, error=InvalidFilter)
+        walk, until = Walk(self.jobs, state), older_than(before)
+        for _ in range(MOST_EXAMINED // limit):
+            behind = self._reached.pop(state, OLDEST)
+            rows = walk.look({}, behind=behind, until=until, at_most=limit, fields=_JUDGED)
+            if not rows:
+                return 0
+            self._reached[state] = place_of(rows[-1])
+            if deleted := self._delete(rows, state, before):
+                return deleted
+        return 0
+
+    def _delete(self, rows: Sequence[Document], state: str, before: Moment) -> int:
+        with answering("pruning"):
+            unfinished = self._unfinished({row["batch_id"] for row in rows if "batch_id" in row})
+            recently = self.now() - RECURRING_KEPT
+            ids = [
+                row["_id"]
+                for row in rows
+                if row.get("batch_id") not in unfinished and not _is_slot_since(recently, row)
+            ]
+            if not ids:
+                return 0
+            # One that was retried since it was read is no longer what this is about.
+            old = {"_id": {"$in": ids}, "state": state, "updated_at": {"$lt": before}}
+            return self.jobs.delete_many(old).deleted_count
+
+    def _unfinished(self, batches: set[str]) -> set[str]:
+        if not batches:
+            return set()
+        which = {"_id": {"$in": list(batches)}, "finished_at": None}
+        return {batch["_id"] for batch in self.batches.find(which, {"_id": True})}
+
+
+def _is_slot_since(moment: Moment, row: Document) -> bool:
+    """Whether a job is a schedule's, and ended at that moment or later."""
+    key = row.get("unique_key") or ""
+    return key.startswith(RECURRING) and row["updated_at"] >= moment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import typing as t
 import warnings
 from dataclasses import dataclass, field
@@ -20,8 +19,6 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
     from .settings import Settings
-
-logger = logging.getLogger("flask_henri_jobs")
 
 EMBEDDED_FOLDER = "henri_jobs_db"
 

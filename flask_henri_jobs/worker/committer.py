@@ -7,6 +7,7 @@ import threading
 import typing as t
 
 from .. import signals
+from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
 from .execution import Ending
@@ -22,6 +23,7 @@ if t.TYPE_CHECKING:
     from .loop import Outages
 
 MOST_AT_ONCE = 200
+MOST_REFUSALS = 3
 MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
@@ -47,9 +49,12 @@ class Committer:
         self._announcer = announcer
         self._settled = settled
         self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
+        self._outages = outages
         self._group: list[Ending] = []
+        self._refusals = 0
+        self._is_last = False
         self._ended = threading.Event()
-        self._loop = Loop("henri-jobs-committer", self._round, outages)
+        self._loop = Loop("henri-jobs-committer", self._round)
 
     def start(self) -> None:
         """Start writing."""
@@ -73,33 +78,45 @@ class Committer:
         if not self._group:
             self._group = self._take_ready()
         if self._group:
-            stands = self._outcomes.write_many([(one.job, one.outcome) for one in self._group])
-            group, self._group = self._group, []
-            self._settled([ending.job for ending in group])
-            for ending, job in zip(group, stands, strict=True):
-                self._announcer.announce(ending, job)
+            self._write()
             return 0.0
         self._ended.set()
         return 1.0
 
     def _take_ready(self) -> list[Ending]:
         """Wait for an outcome, and return all that are there; none at the end."""
-        if self._ended.is_set():
-            return []
         group: list[Ending] = []
-        ending = self._ready.get()
-        while ending is not None:
-            group.append(ending)
-            if len(group) == MOST_AT_ONCE:
-                break
+        while not self._is_last and len(group) < MOST_AT_ONCE:
             try:
-                ending = self._ready.get_nowait()
+                ending = self._ready.get(block=not group)
             except queue.Empty:
                 break
-        if ending is None and group:
-            # The end comes after this group.
-            self._ready.put(None)
+            if ending is None:
+                self._is_last = True
+            else:
+                group.append(ending)
         return group
+
+    def _write(self) -> None:
+        # An outcome that the database refuses holds up no other: its group is written one by one
+        # then, and it is dropped. Its job has no more heartbeats, and is recovered in time.
+        part = self._group[: 1 if self._refusals else None]
+        stands = self._written(part) if self._refusals < MOST_REFUSALS else [None]
+        self._group = self._group[len(part) :]
+        self._refusals = 1 if self._group else 0
+        self._settled([ending.job for ending in part])
+        for ending, job in zip(part, stands, strict=True):
+            self._announcer.announce(ending, job)
+
+    def _written(self, part: list[Ending]) -> list[Job | None]:
+        before = self._refusals
+        self._refusals = before + 1
+        try:
+            with self._outages.asking():
+                return self._outcomes.write_many([(one.job, one.outcome) for one in part])
+        except StoreUnavailable:
+            self._refusals = before
+            raise
 
 
 class Announcer:

@@ -40,6 +40,14 @@ def older_than(moment: Moment) -> Place:
     return moment, MaxKey()
 
 
+def one_batch(at_most: int) -> dict[str, int]:
+    """Return the options of a ``find`` of so many documents and 16 MiB, arguments being large.
+
+    The server cuts a single batch at 101 documents where its size is not given (measured).
+    """
+    return {"limit": -at_most, "batch_size": at_most}
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
     """Goes through the jobs of one state, from the one that changed longest ago.
@@ -77,15 +85,16 @@ class Walk:
         :param behind: A place; nothing up to it is looked at.
         :param until: The last place to look at.
         """
+        if not _comes_first(behind, until):
+            return []
         with answering("a look through the jobs"):
-            # A negative limit is one batch, and a batch has at most 16 MiB: arguments are large.
-            return list(self._find(which, behind, until, fields, limit=-at_most))
+            return list(self._find(which, behind, until, fields, **one_batch(at_most)))
 
     def _further(self, behind: Place) -> Place:
         """Return the place that many jobs further on, by the index alone."""
         keys: Document = {"updated_at": True}
         with answering("a look through the jobs"):
-            found = self._find({}, behind, NEWEST, keys, limit=-1, skip=MOST_EXAMINED - 1)
+            found = self._find({}, behind, NEWEST, keys, skip=MOST_EXAMINED - 1, **one_batch(1))
             return next((place_of(row) for row in found), NEWEST)
 
     def _find(
@@ -115,3 +124,9 @@ class Walk:
         values = {"tenant": self.tenant, "state": self.state}
         values |= {"updated_at": place[0], "_id": place[1]}
         return {key: values[key] for key in self._index.keys}
+
+
+def _comes_first(place: Place, other: Place) -> bool:
+    """Whether a walk comes to a place before it comes to another."""
+    # Ids run against the walk.
+    return bool(place[0] < other[0] or (place[0] == other[0] and place[1] > other[1]))

@@ -77,6 +77,7 @@ batch
 operations
 worker.loop
 worker.holdings
+worker.pace
 worker.execution
 worker.threads
 worker.committer

@@ -86,6 +86,11 @@ class Claims:
             self._return_unused(choice.permits, jobs, token)
             return jobs
 
+    def look_again(self) -> None:
+        """Forget what earlier looks saw: the next one sees what is there then."""
+        self.candidates.look_again()
+        self.limited.keys.look_again()
+
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
         now = self.now()

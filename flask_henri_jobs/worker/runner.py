@@ -90,12 +90,11 @@ class Runner:
         :param once: End as soon as nothing is due and nothing runs.
         """
         self._start()
-        rounds = Rounds("the runner", self.feed_threads, self._outages)
+        feed = self._feed_until_done if once else self.feed_threads
+        rounds = Rounds("the runner", feed, self._outages)
         try:
             while not self._stopping:
                 wait = rounds.next()
-                if once and self._is_done(wait):
-                    break
                 if wait and not self._stopping:
                     self._wakeup.sleep(wait)
         finally:
@@ -133,8 +132,20 @@ class Runner:
     def _poll_seconds(self) -> float:
         return self._settings.poll_interval.total_seconds()
 
-    def _is_done(self, wait: float) -> bool:
-        return bool(wait) and self._threads.is_empty and not len(self._holdings)
+    def _feed_until_done(self) -> float:
+        """Feed the threads; stop once a look that was made while nothing ran has found nothing."""
+        was_idle = self._is_idle
+        if was_idle:
+            # A job that has just ended may have enqueued another, into a queue that had none.
+            self._store.claims.look_again()
+        wait = self.feed_threads()
+        if was_idle and wait and self._is_idle:
+            self._stopping = True
+        return wait
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._threads.is_empty and not len(self._holdings)
 
     def _start(self) -> None:
         self._announcer.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import typing as t
 import warnings
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ if t.TYPE_CHECKING:
 
     from .settings import Settings
     from .store.connection import Client, OwnDatabase
-
-logger = logging.getLogger("flask_henri_jobs")
 
 EMBEDDED_FOLDER = "henri_jobs_db"
 
@@ -47,12 +44,12 @@ class AppState:
 
         :raises StoreUnavailable: The database is away, and it is not known to be installed.
         """
-        return self._opened.get().store
+        return self._ready().store
 
     @property
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
-        return self._opened.get().enqueuer
+        return self._ready().enqueuer
 
     @property
     def client(self) -> Client:
@@ -87,6 +84,15 @@ class AppState:
                     hint="Give the name that an import statement would have.",
                 ) from None
 
+    def _ready(self) -> Opened:
+        opened = self._opened.get()
+        if self.settings.install and not opened.installed:
+            # Not under a lock: with the database away the requests of a web process would wait
+            # for one another's timeouts, one after the other (Q11).
+            opened.store.install(within=self.settings.enqueue_timeout)
+            opened.installed = True
+        return opened
+
     def _open(self) -> Opened:
         settings = self.settings
         server = None
@@ -95,8 +101,6 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
-        if settings.install:
-            store.install(within=settings.enqueue_timeout)
         return Opened(store, Enqueuer(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
@@ -110,10 +114,14 @@ class AppState:
         return share_server(folder, str(self.settings.mongod) if self.settings.mongod else None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
-    """What a process has open."""
+    """What a process has open.
+
+    :param installed: Whether this process has seen to the indexes.
+    """
 
     store: Store
     enqueuer: Enqueuer
     server: EmbeddedServer | None
+    installed: bool = False

@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "flask_henri_jobs"
 #: A file imports only from files above it. ``docs/explanation/layout.md`` says why.
 LAYOUT = """
 errors
+log
 signals
 durations
 checks
@@ -65,7 +66,9 @@ store.figures
 store.pruning
 store.wakeups
 store
+refused_options
 options
+unique
 task
 registry
 enqueueing
@@ -85,10 +88,17 @@ worker.os_signals
 worker.supervisor
 worker
 cli.output
+cli.failures
+cli.command
+cli.options
+cli.progress
+cli.findings
 cli.worker
 cli.jobs
+cli.bulk
 cli.system
 cli
+inline
 extension
 __init__
 testing

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 from dataclasses import dataclass
 
 from .. import signals
 from ..clock import steady_seconds
 from ..job import DEAD, DONE
+from ..log import logger
 from ..signals import emit
 from .loop import Loop
 
@@ -21,8 +21,6 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
     from ..store import Store
     from .loop import Outages
-
-logger = logging.getLogger("flask_henri_jobs")
 
 ROUND_SECONDS = 1.0
 
@@ -50,7 +48,8 @@ class Housekeeping:
         self._store = store
         self._settings = settings
         self._duties = self._declared()
-        self._loop = Loop("henri-jobs-housekeeping", self.round, outages)
+        self._outages = outages
+        self._loop = Loop("henri-jobs-housekeeping", self.round)
 
     def start(self) -> None:
         """Start the rounds."""
@@ -66,7 +65,8 @@ class Housekeeping:
             if duty.due_at <= steady_seconds():
                 # Set first: a duty that fails is tried again at its own pace, and holds up none.
                 duty.due_at = steady_seconds() + duty.every
-                duty.do()
+                with self._outages.asking():
+                    duty.do()
         return max(0.0, min(duty.due_at for duty in self._duties) - steady_seconds())
 
     def recover(self) -> None:

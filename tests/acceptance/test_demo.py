@@ -83,7 +83,7 @@ def test_demo_that_serves_ends_what_it_started(tmp_path: Path, stop: signal.Sign
     with started(tmp_path, "--serve") as process:
         assert process.stdout is not None
         lines = list(until(lambda line: line.startswith("Serving on http://"), process.stdout))
-        assert lines[-1:] and lines[-1].startswith("Serving"), "".join(lines)
+        assert "Serving on http://" in "".join(lines)
         assert {"run", "worker"} <= set(" ".join(processes_of(tmp_path)).split())
 
         process.send_signal(stop)

@@ -209,6 +209,7 @@ class Claims:
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
         self.candidates.look_again()
+        self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.

@@ -20,6 +20,7 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
     from .settings import Settings
+    from .store.connection import Client, OwnDatabase
 
 logger = logging.getLogger("flask_henri_jobs")
 
@@ -52,6 +53,16 @@ class AppState:
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
         return self._ready().enqueuer
+
+    @property
+    def client(self) -> Client:
+        """This process's client."""
+        return self.store.connection.client
+
+    @property
+    def database(self) -> OwnDatabase:
+        """The queue's database, with the client's own options and not the queue's stricter ones."""
+        return self.client.get_database(self.store.connection.database.name)
 
     def close(self) -> None:
         """Give up this process's client, and its share of an embedded database."""

@@ -25,6 +25,7 @@ if t.TYPE_CHECKING:
 
     from .durations import Duration
     from .job import Job
+    from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
 R = t.TypeVar("R")
@@ -187,6 +188,19 @@ class HenriJobs(Operations):
         from .worker import work
 
         work(self, once=once, queues=queues, threads=threads, grace=grace)
+
+    @property
+    def client(self) -> Client:
+        """This process's ``MongoClient``, for the application's own reads, writes and sessions.
+
+        After a fork it is another one: ask for it where it is used, and keep it nowhere.
+        """
+        return self.state.client
+
+    @property
+    def database(self) -> OwnDatabase:
+        """The database that holds the queue, by :attr:`client`, for the application's own data."""
+        return self.state.database
 
     @property
     def state(self) -> AppState:

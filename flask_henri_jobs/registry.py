@@ -61,14 +61,12 @@ class Registry:
     def _check_group(self, task: AnyTask) -> None:
         """Refuse a second opinion on how many of a group run at once (L1)."""
         for other in self._tasks.values():
-            if other.limit and task.limit and other.limit.group == task.limit.group:
-                if other.limit.most != task.limit.most:
-                    raise ConfigError(
-                        f"The tasks {other.name} and {task.name} are of one group,"
-                        f" {task.limit.group!r}, and have the limits {other.limit.most} and"
-                        f" {task.limit.most}.",
-                        hint="Give both the same limit.",
-                    )
+            if _disagree(other.limit, task.limit):
+                raise ConfigError(
+                    f"The tasks {other.name} and {task.name} are of one group and disagree on"
+                    f" its limit: {other.limit}, {task.limit}.",
+                    hint="Give both the same limit.",
+                )
 
     def __contains__(self, name: str) -> bool:
         return name in self._tasks
@@ -78,6 +76,10 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+def _disagree(one: Limit | None, other: Limit | None) -> bool:
+    return bool(one and other and one.group == other.group and one.most != other.most)
 
 
 def _place(task: AnyTask) -> str:

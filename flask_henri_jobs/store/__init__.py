@@ -11,16 +11,16 @@ from .admin import Admin
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
+from .figures import Figures
 from .inbox import Inbox, unique_index
 from .leases import Leases
 from .limited import LimitedWork
 from .outcomes import Outcomes
 from .permits import Permits, stale_index
+from .pruning import Pruning
 from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pymongo.collection import Collection
 
     from ..clock import Clock
@@ -48,12 +48,15 @@ class Store:
     permits: Permits
     outcomes: Outcomes
     admin: Admin
+    figures: Figures
+    pruning: Pruning
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
-        admin = Admin(jobs, connection.collection("batches"), clock.now)
+        batches = connection.collection("batches")
+        admin = Admin(jobs, batches, clock.now)
         permits = Permits(connection.collection("limits"), jobs, clock)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
@@ -66,6 +69,8 @@ class Store:
             permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
+            figures=Figures(jobs, clock.now),
+            pruning=Pruning(jobs, batches, clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
@@ -91,7 +96,7 @@ class Store:
         return names
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the indexes, a sentence each; nothing when all is well (Q13)."""
+        """Return what is wrong with the indexes, a sentence each (Q13)."""
         with answering("the index check"):
             return [
                 problem

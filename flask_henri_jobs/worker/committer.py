@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import typing as t
+from dataclasses import dataclass
 
 from .. import signals
 from ..outcome import Again, Dead, Done, Snoozed
@@ -26,7 +27,8 @@ MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
 
-class Settled(t.NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Settled:
     """An attempt whose outcome is written.
 
     :param job: The job as it is stored now; None where the claim was lost, and the outcome with it.
@@ -123,7 +125,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Settled | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
@@ -141,15 +143,16 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (told := self._waiting.get()) is not None:
+        settled: Settled | None
+        while (settled := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, told)
+                _send(self._app, settled)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del told
+            del settled
 
 
 def _send(app: Flask, settled: Settled) -> None:
-    ending, job = settled
+    ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)
         return

@@ -19,10 +19,10 @@ from flask_henri_jobs.store.lookup import Lookup
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Now, Stored
     from pymongo import MongoClient
     from pymongo.collection import Collection
 
+    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
 
 

@@ -8,7 +8,6 @@ import pytest
 from flask import Flask
 
 from bad_inputs import (
-    BAD_ARGUMENTS,
     BAD_FILTERS,
     BAD_IDS,
     BAD_OPTIONS,
@@ -16,7 +15,7 @@ from bad_inputs import (
     BAD_TASK_OPTIONS,
 )
 from flask_henri_jobs import HenriJobs
-from flask_henri_jobs.errors import ConfigError, InvalidArguments, InvalidFilter
+from flask_henri_jobs.errors import ConfigError, InvalidFilter
 from flask_henri_jobs.settings import Settings
 
 if t.TYPE_CHECKING:
@@ -71,17 +70,6 @@ def test_bad_options(
 
     with pytest.raises(ConfigError) as refused:
         jobs.enqueue("henri/task", **options)
-    assert str(refused.value) == message
-
-
-@pytest.mark.parametrize(("args", "kwargs", "message"), BAD_ARGUMENTS)
-def test_bad_arguments(
-    task: Task[..., None], args: tuple[t.Any, ...], kwargs: dict[str, t.Any], message: str
-) -> None:
-    """Q8: Bad arguments are refused at enqueue, with the path, before the database is asked."""
-    with pytest.raises(InvalidArguments) as refused:
-        task.delay(*args, **kwargs)
-
     assert str(refused.value) == message
 
 

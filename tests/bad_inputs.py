@@ -511,7 +511,7 @@ BAD_ARGUMENTS: list[tuple[tuple[t.Any, ...], dict[str, t.Any], str]] = [
         (7,),
         {"subject": "x" * 600_000},
         (
-            "args takes 600027 bytes as JSON, and at most 524288 are allowed."
+            "args takes 600026 bytes as JSON, and at most 524288 are allowed."
             " Store it, and pass its id."
         ),
     ),

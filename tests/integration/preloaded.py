@@ -70,7 +70,7 @@ with app.app_context():
     if (child := os.fork()) == 0:
         try:
             in_child(client)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - a child must not go on as its parent
             sys.excepthook(*sys.exc_info())
             os._exit(1)
         os._exit(0)

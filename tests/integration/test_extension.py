@@ -17,7 +17,7 @@ from flask import Flask
 from pymongo import MongoClient
 
 from flask_henri_jobs import ConfigError, HenriJobs, StoreUnavailable
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 
 if t.TYPE_CHECKING:
     from integration.conftest import MakeApp

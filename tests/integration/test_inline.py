@@ -20,7 +20,7 @@ from flask_henri_jobs import (
     current_job,
     signals,
 )
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 
 
 @pytest.fixture

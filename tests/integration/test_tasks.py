@@ -110,7 +110,7 @@ def test_options(jobs: HenriJobs) -> None:
 
     assert (own.queue, own.priority, own.max_attempts) == ("mail", 3, 2)
     assert (other.queue, other.priority, other.max_attempts) == ("low", -1, 9)
-    assert mail.using(queue="low").using(queue=None).delay().queue == "mail"  # type: ignore[typeddict-item]
+    assert mail.using(queue="low").using(queue=None).delay().queue == "mail"  # type: ignore[arg-type]
 
 
 def test_chained_options(add: Task[..., int]) -> None:
@@ -342,7 +342,7 @@ def test_a_key_of_another_task(jobs: HenriJobs, add: Task[..., int]) -> None:
     add.using(unique="today").delay(1)
     for choice in ("return", "raise", "replace"):
         with pytest.raises(UniqueKeyTaken, match="of the task add, which is pending"):
-            other.using(unique="today", on_conflict=choice).delay()  # type: ignore[typeddict-item]
+            other.using(unique="today", on_conflict=choice).delay()
 
 
 def test_enqueue_by_name(jobs: HenriJobs, add: Task[..., int]) -> None:

@@ -50,7 +50,7 @@ def test_with_options(jobs: HenriJobs) -> None:
         expires="10m",
         backoff={"base": "1s"},
         retry_on=ConnectionError,
-        discard_on=[ValueError, KeyError],  # type: ignore[arg-type]
+        discard_on=(ValueError, KeyError),
     )(mail)
 
     assert task.name == "mail"

@@ -62,9 +62,13 @@ class AppState:
         return self.client.get_database(self.store.connection.database.name)
 
     def close(self) -> None:
-        """Give up this process's client, and its share of an embedded database."""
+        """Give up this process's client, and its share of an embedded database.
+
+        A client that the application made is the application's to close.
+        """
         if opened := self._opened.forget():
-            opened.store.connection.close()
+            if self.make_client is None:
+                opened.store.connection.close()
             if opened.server is not None:
                 opened.server.leave()
 

@@ -18,7 +18,7 @@ from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
 from .settings import Settings
 from .signals import emit
-from .task import Task, default_name
+from .task import Task, default_name, where_defined
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -109,7 +109,10 @@ class HenriJobs(Operations):
         """
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            name = options.get("name") or default_name(function)
+            name = options.get("name")
+            if name is None:
+                name = default_name(function)
+            checked_name(name, f"name= of the task at {where_defined(function)}")
             defaults = TaskDefaults.read(options, f"the task {name}")
             task = Task(function, self, defaults)
             self.tasks.add(task)

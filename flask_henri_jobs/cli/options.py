@@ -77,9 +77,7 @@ def _moment(text: str) -> datetime:
     except ValueError:
         raise ValueError(f"{text!r} is no moment. Give one like 2030-01-31T09:00Z.") from None
     if moment.utcoffset() is None:
-        raise ValueError(
-            f"{text!r} names no moment without a time zone. Add Z for UTC, or +02:00."
-        )
+        raise ValueError(f"{text!r} names no moment without a time zone. Add Z for UTC, or +02:00.")
     return moment
 
 

@@ -40,7 +40,7 @@ class Enqueuer:
         """
         with answering("an enqueue", self._timeout):
             self._keep_time()
-            row = self.row(task, args, overrides, self.store.clock.now())
+            row = row_of(task, args, overrides, self.settings, self.store.clock.now())
             return self.store.inbox.add(row, overrides.on_conflict)
 
     def add_many(
@@ -50,32 +50,8 @@ class Enqueuer:
         with answering("an enqueue", self._timeout):
             self._keep_time()
         now = self.store.clock.now()
-        rows = [self.row(task, args, overrides, now) for args in many]
-        return self.store.inbox.add_many(rows)
-
-    def row(
-        self, task: Task[..., t.Any] | str, args: object, overrides: Overrides, now: Moment
-    ) -> Document:
-        """Return the document of a new job: an option, or else the task's, or else the app's."""
-        settings = self.settings
-        defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
-        run_at = _due(now, overrides)
-        return new_row(
-            id=overrides.id or new_id(now),
-            name=task if isinstance(task, str) else task.name,
-            args=encode(args, "args", settings.max_args_bytes),
-            now=now,
-            run_at=run_at,
-            queue=overrides.queue or defaults.queue or settings.default_queue,
-            priority=_first(overrides.priority, defaults.priority, settings.priority),
-            max_attempts=_first(
-                overrides.max_attempts, defaults.max_attempts, settings.max_attempts
-            ),
-            timeout_ms=millis(settings.timeout) if settings.timeout else None,
-            unique_key=_unique_key(task, args, overrides),
-            concurrency_key=_concurrency_key(task, args),
-            expires_at=_expiry(run_at, overrides.expires or defaults.expires),
-        )
+        rows = [row_of(task, args, overrides, self.settings, now) for args in many]
+        return self.store.inbox.add_many(rows, overrides.on_conflict)
 
     @property
     def _timeout(self) -> float:
@@ -85,6 +61,32 @@ class Enqueuer:
         """Ask the server for the time once a minute; a web process has no thread that would."""
         if self.store.clock.is_due:
             self.store.clock.renew()
+
+
+def row_of(
+    task: Task[..., t.Any] | str,
+    args: object,
+    overrides: Overrides,
+    settings: Settings,
+    now: Moment,
+) -> Document:
+    """Return the document of a new job: an option, or else the task's, or else the app's."""
+    defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
+    run_at = _due(now, overrides)
+    return new_row(
+        id=overrides.id or new_id(now),
+        name=task if isinstance(task, str) else task.name,
+        args=encode(args, "args", settings.max_args_bytes),
+        now=now,
+        run_at=run_at,
+        queue=overrides.queue or defaults.queue or settings.default_queue,
+        priority=_first(overrides.priority, defaults.priority, settings.priority),
+        max_attempts=_first(overrides.max_attempts, defaults.max_attempts, settings.max_attempts),
+        timeout_ms=millis(settings.timeout) if settings.timeout else None,
+        unique_key=_unique_key(task, args, overrides),
+        concurrency_key=_concurrency_key(task, args),
+        expires_at=_expiry(run_at, overrides.expires or defaults.expires),
+    )
 
 
 def _first(*values: int | None) -> int:

@@ -41,12 +41,14 @@ class Rows(t.Protocol):
 
         :raises UnknownJob: It was deleted.
         """
+        ...
 
     def wait_for_end(self, job_id: str, timeout: float | None) -> Document:
         """Return the row once the job is done or dead.
 
         :raises WaitTimeout: It has not ended in that many seconds.
         """
+        ...
 
 
 class Field(t.Generic[T]):

@@ -65,7 +65,9 @@ store.figures
 store.pruning
 store.wakeups
 store
+refused_options
 options
+unique
 task
 registry
 enqueueing
@@ -95,6 +97,7 @@ cli.jobs
 cli.bulk
 cli.system
 cli
+inline
 extension
 __init__
 testing

@@ -20,6 +20,7 @@ from pymongo.read_concern import ReadConcern
 
 from ..clock import Clock, Reading, steady_seconds, to_moment
 from ..errors import ConfigError, StoreUnavailable
+from ..setting_readers import RESERVED_DATABASES
 from ..uri import mask_uri
 
 if t.TYPE_CHECKING:
@@ -32,6 +33,8 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
 
 Jobs: t.TypeAlias = "Collection[Document]"
+Client: t.TypeAlias = "MongoClient[Document]"
+OwnDatabase: t.TypeAlias = "Database[Document]"
 
 DriverError = PyMongoError
 """What the driver raises where the database refuses, or is asked for nonsense."""
@@ -92,7 +95,9 @@ class Connection:
                 "The MongoDB client has retryWrites=false.",
                 hint="Remove it: a write whose reply is lost must be safe to repeat.",
             )
-        database = settings.database or client.get_default_database("henri_jobs").name
+        database = settings.database
+        if make_client is not None and not settings.database_is_set:
+            database = default_database_of(client, database)
         return cls(client, database, settings.collection)
 
     def collection(self, suffix: str = "") -> Collection[Document]:
@@ -117,6 +122,13 @@ class Connection:
         at = to_moment(local_time.replace(tzinfo=UTC) if local_time.tzinfo is None else local_time)
         reading = Reading(server=at, at=(sent + received) / 2, member=answer.get("me"))
         return received - sent, reading
+
+
+def default_database_of(client: MongoClient[t.Any], otherwise: str) -> str:
+    """Return the database that a client's own connection string names, or another where none."""
+    name = client.get_default_database(otherwise).name
+    # ``mongodb://.../admin`` is how many say where their user is kept.
+    return otherwise if name in RESERVED_DATABASES else name
 
 
 def client_of(uri: str) -> MongoClient[t.Any]:

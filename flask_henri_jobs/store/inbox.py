@@ -69,7 +69,7 @@ class Inbox:
             else:
                 return Job(row, self.rows)
 
-    def add_many(self, rows: Sequence[Document]) -> list[Job]:
+    def add_many(self, rows: Sequence[Document], on_conflict: OnConflict = "return") -> list[Job]:
         """Store jobs in the order given, a round trip for each thousand, as ``add`` does each.
 
         Each thousand is bounded by the enqueue timeout. Where one fails, those before it are
@@ -85,7 +85,7 @@ class Inbox:
                 error.message += f" Of {len(rows)} jobs, the first {at} are stored."
                 raise
             jobs += [
-                self.add(row) if number in refused else Job(row, self.rows)
+                self.add(row, on_conflict) if number in refused else Job(row, self.rows)
                 for number, row in enumerate(part)
             ]
         return jobs

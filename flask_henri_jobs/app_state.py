@@ -64,8 +64,16 @@ class AppState:
         """The queue's database, with the client's own options and not the queue's stricter ones."""
         return self.client.get_database(self.store.connection.database.name)
 
+    def reach(self) -> None:
+        """See that the database answers.
+
+        :raises StoreUnavailable: It does not, in the time that an enqueue has.
+        """
+        self.store_as_it_is.connection.reach(self.settings.enqueue_timeout.total_seconds())
+
     def close(self) -> None:
         """Give up this process's client, and its share of an embedded database."""
+        self._installed.forget()
         if opened := self._opened.forget():
             opened.store.connection.close()
             if opened.server is not None:

@@ -50,6 +50,11 @@ class AppState:
         return self._ready().store
 
     @property
+    def store_as_it_is(self) -> Store:
+        """This process's store, which may lack its indexes. Nothing is asked of the database."""
+        return self._opened.get().store
+
+    @property
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
         return self._ready().enqueuer
@@ -73,7 +78,6 @@ class AppState:
 
     def close(self) -> None:
         """Give up this process's client, and its share of an embedded database."""
-        self._installed.forget()
         if opened := self._opened.forget():
             opened.store.connection.close()
             if opened.server is not None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from ..errors import StoreUnavailable
+from ..errors import HenriJobsError
 from ..job import STATES
 from .command import jobs_command
 from .failures import Refused
@@ -81,7 +81,7 @@ def check(jobs: HenriJobs, *, as_json: bool) -> None:
     try:
         state.reach()
         findings += index_findings(state)
-    except StoreUnavailable:
+    except HenriJobsError:
         _print_findings(findings, as_json=as_json)
         raise
     _print_findings(findings, as_json=as_json)

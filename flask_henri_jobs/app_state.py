@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import typing as t
 import warnings
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ if t.TYPE_CHECKING:
 
     from .settings import Settings
     from .store.connection import Client, OwnDatabase
-
-logger = logging.getLogger("flask_henri_jobs")
 
 EMBEDDED_FOLDER = "henri_jobs_db"
 

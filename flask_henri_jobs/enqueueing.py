@@ -49,7 +49,7 @@ class Enqueuer:
         """Store a job for each of many arguments, in their order."""
         with answering("an enqueue", self._timeout):
             self._keep_time()
-        now = self.store.clock.now()
+            now = self.store.clock.now()
         rows = [row_of(task, args, overrides, self.settings, now) for args in many]
         return self.store.inbox.add_many(rows, overrides.on_conflict)
 

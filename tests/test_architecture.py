@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "flask_henri_jobs"
 #: A file imports only from files above it. ``docs/explanation/layout.md`` says why.
 LAYOUT = """
 errors
+log
 signals
 durations
 checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,11 +14,12 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
+from .candidates import CLAIM
 from .connection import answering
-from .documents import is_as_read
+from .documents import IN_ORDER, is_as_read
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
@@ -55,6 +57,7 @@ class _Doubt:
 
     token: str
     until: float
+    found: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -76,8 +79,7 @@ class Claims:
         reply was lost is returned first.
         """
         with answering("a claim"):
-            late = self._found_in_doubt()
-            if late:
+            if late := self.late():
                 return late
             token = new_token()
             choice = self._choose(wish, token)
@@ -141,9 +143,10 @@ class Claims:
             "started_at": now,
             "updated_at": now,
         }
-        ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
-        if ours < len(rows):
-            rows = self._won(rows, token) if ours else []
+        with self._in_doubt(token):
+            ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
+            if ours < len(rows):
+                rows = self._won(rows, token) if ours else []
         return [
             Job(
                 {**row, **stamp, "attempts": row["attempts"] + 1},
@@ -158,14 +161,19 @@ class Claims:
             "_id": {"$in": [row["_id"] for row in rows]},
             "run_at": {"$lte": stamp["claimed_at"]},
         }
+        # The limit is the server's as well: a claim that was given up on takes no effect later.
+        with pymongo.timeout(CLAIM_SECONDS):
+            return self.jobs.update_many(
+                ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
+            ).modified_count
+
+    @contextlib.contextmanager
+    def _in_doubt(self, token: str) -> Iterator[None]:
+        """Remember the token where it is not known what it took."""
         try:
-            # The limit is the server's as well: a claim that was given up on takes no effect later.
-            with pymongo.timeout(CLAIM_SECONDS):
-                return self.jobs.update_many(
-                    ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
-                ).modified_count
+            yield
         except PyMongoError:
-            self._doubts.append(_Doubt(stamp["claim_token"], self.steady() + 2 * CLAIM_SECONDS))
+            self._doubts.append(_Doubt(token, self.steady() + 2 * CLAIM_SECONDS))
             raise
 
     def _won(self, rows: Sequence[Document], token: str) -> list[Document]:
@@ -174,17 +182,28 @@ class Claims:
         ours = {row["_id"] for row in won}
         return [row for row in rows if row["_id"] in ours]
 
-    def _found_in_doubt(self) -> list[Job]:
-        """Return what a claim took whose reply was lost (A5)."""
+    def late(self) -> list[Job]:
+        """Return what earlier claims took whose replies were lost; each job once (A5)."""
+        jobs: list[Job] = []
         for doubt in list(self._doubts):
-            found = self.jobs.find({"claim_token": doubt.token, "state": RUNNING})
+            # Until then a part of the claim may still take effect.
+            is_over = self.steady() > doubt.until
+            rows = self.jobs.find(
+                {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
+                sort=IN_ORDER,
+                hint=CLAIM.name,
+            )
             permits = self.limited.permits.of_token(doubt.token)
-            jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in found]
-            if jobs or self.steady() > doubt.until:
+            found = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
+            doubt.found += [job.id for job in found]
+            jobs += found
+            if is_over:
                 self._doubts.remove(doubt)
-            if jobs:
-                return jobs
-        return []
+        return jobs
+
+    def look_again(self) -> None:
+        """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
+        self.candidates.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.
@@ -199,6 +218,7 @@ class Claims:
             "claimed_at": None,
             "claimed_by": None,
             "heartbeat_at": None,
+            "started_at": None,
             "updated_at": self.now(),
         }
         if run_at is not None:

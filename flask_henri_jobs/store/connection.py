@@ -180,7 +180,8 @@ def is_outage(error: PyMongoError) -> bool:
     if isinstance(error, ConnectionFailure | WriteConcernError) or error.timeout:
         return True
     if isinstance(error, BulkWriteError):
-        return not error.details["writeErrors"]
+        # Without any, it is the write concern that was not met.
+        return all(one["code"] in _NOT_NOW for one in error.details["writeErrors"])
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 from dataclasses import dataclass
 
 from .. import signals
 from ..clock import steady_seconds
+from ..durations import millis
 from ..job import DEAD, DONE
+from ..log import logger
 from ..signals import emit
 from .loop import Loop
 
@@ -22,9 +23,10 @@ if t.TYPE_CHECKING:
     from ..store import Store
     from .loop import Outages
 
-logger = logging.getLogger("flask_henri_jobs")
-
 ROUND_SECONDS = 1.0
+SHORTEST_KEPT_MS = 1000
+PRUNING_SECONDS = 5.0
+"""How long one round deletes, a thousand jobs at a time; the next goes on from there."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,8 @@ class Housekeeping:
         self._store = store
         self._settings = settings
         self._duties = self._declared()
-        self._loop = Loop("henri-jobs-housekeeping", self.round, outages)
+        self._outages = outages
+        self._loop = Loop("henri-jobs-housekeeping", self.round)
 
     def start(self) -> None:
         """Start the rounds."""
@@ -66,7 +69,8 @@ class Housekeeping:
             if duty.due_at <= steady_seconds():
                 # Set first: a duty that fails is tried again at its own pace, and holds up none.
                 duty.due_at = steady_seconds() + duty.every
-                duty.do()
+                with self._outages.asking():
+                    duty.do()
         return max(0.0, min(duty.due_at for duty in self._duties) - steady_seconds())
 
     def recover(self) -> None:
@@ -92,8 +96,11 @@ class Housekeeping:
                 self._prune(state, kept)
 
     def _prune(self, state: str, kept: timedelta) -> None:
-        before = self._store.clock.now() - round(kept.total_seconds() * 1000)
-        self._store.pruning.prune(state, before)
+        # A second at least: a job that has just ended may not be announced yet.
+        before = self._store.clock.now() - max(millis(kept), SHORTEST_KEPT_MS)
+        deadline = steady_seconds() + PRUNING_SECONDS
+        while self._store.pruning.prune(state, before) and steady_seconds() < deadline:
+            pass
 
     def _declared(self) -> list[Duty]:
         settings = self._settings

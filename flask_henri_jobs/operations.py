@@ -162,11 +162,11 @@ class Operations:
 
     def install(self) -> Names:
         """Make the indexes that are missing. Return their names; it may be repeated."""
-        return self.state.store.install()
+        return self.state.store_as_it_is.install()
 
     def uninstall(self) -> Names:
         """Drop every collection of the queue, with all jobs. Return their names."""
-        return self.state.store.uninstall()
+        return self.state.store_as_it_is.uninstall()
 
 
 def _told_deleted(job: Job) -> Job:

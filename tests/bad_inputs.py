@@ -555,3 +555,221 @@ BAD_IDS: list[tuple[t.Any, str]] = [
     ("a\0b", f"id is 'a\\x00b'. {NAME}"),
     ("x" * 513, f"id is 513 bytes long. {NAME}"),
 ]
+
+SPAN = "Give seconds, or 250ms, 30s, 5m, 2h, 1d, 1w."
+QUOTE = "Quote it as a whole."
+
+#: What is typed after ``flask jobs``, beside a running job ``running-1`` and a dead one, and the
+#: code that it ends with.
+BAD_COMMANDS: list[tuple[list[str], str, int]] = [
+    (["lits"], "No such command 'lits'. Did you mean 'list'?", 2),
+    (["list", "--everything"], "No such option '--everything'.", 2),
+    (
+        ["list", "--state", "failed"],
+        (
+            "Invalid value for '--state': 'failed' is not one of 'pending', 'running', 'done',"
+            " 'dead'."
+        ),
+        2,
+    ),
+    (
+        ["list", "--reason", "bored"],
+        (
+            "Invalid value for '--reason': 'bored' is not one of 'failed', 'lost', 'timeout',"
+            " 'discarded', 'cancelled', 'expired'."
+        ),
+        2,
+    ),
+    (
+        ["list", "--state", "done", "--reason", "failed"],
+        (
+            "reason is 'failed', and state is 'done': only dead jobs have a reason."
+            " Leave one of the two out."
+        ),
+        2,
+    ),
+    (["list", "--queue", ""], f"Invalid value for '-q' / '--queue': The name is empty. {NAME}", 2),
+    (
+        ["list", "--tenant", "a\x1b[31m"],
+        f"Invalid value for '--tenant': The name is 'a\\x1b[31m'. {NAME}",
+        2,
+    ),
+    (
+        ["list", "--limit", "0"],
+        "Invalid value for '--limit': 0 is not in the range 1<=x<=1000.",
+        2,
+    ),
+    (
+        ["list", "--offset", "-1"],
+        "Invalid value for '--offset': -1 is not in the range 0<=x<=1000000.",
+        2,
+    ),
+    (["status", "--queue", "low"], "No such option '--queue'.", 2),
+    (["show"], "Missing argument 'ID'.", 2),
+    (
+        ["show", '{"$gt": ""}'],
+        'There is no job {"$gt": ""}. It was deleted, or pruned after its end.',
+        1,
+    ),
+    (["show", "x" * 513], f"Invalid value for 'ID': The name is 513 bytes long. {NAME}", 2),
+    (
+        ["retry"],
+        "Nothing says which jobs. Give their ids, or a filter, or --all.",
+        2,
+    ),
+    (["retry", "a", "--all", "--yes"], "Give ids or filters, not both.", 2),
+    (
+        ["retry", "nope"],
+        "There is no job nope. It was deleted, or pruned some time after its end.",
+        1,
+    ),
+    (
+        ["retry", "running-1"],
+        (
+            "Job running-1 is running, and cannot be retried."
+            " Cancel it with jobs.cancel('running-1'), or wait for its end."
+        ),
+        1,
+    ),
+    (
+        ["retry", "--state", "running", "--yes"],
+        (
+            "state is 'running', and only jobs that have ended are retried together."
+            ' Give state="dead" or state="done", or retry a job by its id.'
+        ),
+        2,
+    ),
+    (
+        ["retry", "--all"],
+        "Retry 1 job? There is nobody to ask here. Say --yes.",
+        2,
+    ),
+    (["delete", "--yes"], "Nothing says which jobs. Give their ids, or a filter.", 2),
+    (["delete", "nope"], "There is no job nope.", 1),
+    (
+        ["delete", "running-1"],
+        (
+            "Job running-1 is running, and cannot be deleted."
+            " Cancel it with jobs.cancel('running-1'), or wait for its end."
+        ),
+        1,
+    ),
+    (
+        ["delete", "--state", "running", "--yes"],
+        "Running jobs are not deleted. Cancel them first.",
+        1,
+    ),
+    (
+        ["prune", "--keep-dead", "ages"],
+        f"Invalid value for '--keep-dead': 'ages' is no duration. {SPAN}",
+        2,
+    ),
+    (["enqueue"], "Missing argument 'NAME'.", 2),
+    (
+        ["enqueue", "shop.add", "{a: 1}"],
+        (
+            "Invalid value for '[JSON]': This is not JSON: Expecting property name enclosed in"
+            f" double quotes: line 1 column 2 (char 1). {QUOTE}"
+        ),
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": NaN}'],
+        f"Invalid value for '[JSON]': This is not JSON: NaN is no JSON number. {QUOTE}",
+        2,
+    ),
+    (
+        ["enqueue", "other.task", "[" * 100_000],
+        "Invalid value for '[JSON]': The JSON has too many levels.",
+        2,
+    ),
+    (
+        ["enqueue", "other.task", '"\\ud800"'],
+        (
+            "args holds a lone surrogate, '\\ud800'. It is not text: pass"
+            ' value.encode("utf-8", "surrogatepass").'
+        ),
+        1,
+    ),
+    (
+        ["enqueue", "shop.add", '{"c": 1}'],
+        (
+            "The task shop.add does not take the arguments that are stored:"
+            " missing a required argument: 'a'. It takes a, b."
+        ),
+        1,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--wait", "soon"],
+        f"Invalid value for '--wait': 'soon' is no duration. {SPAN}",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--at", "2030-01-31T09:00"],
+        (
+            "Invalid value for '--at': '2030-01-31T09:00' names no moment without a time zone."
+            " Add Z for UTC, or +02:00."
+        ),
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--at", "tomorrow"],
+        "Invalid value for '--at': 'tomorrow' is no moment. Give one like 2030-01-31T09:00Z.",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--wait", "1m", "--at", "2030-01-31T09:00Z"],
+        "--wait and --at are both given. Give one of them.",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--priority", "101"],
+        "Invalid value for '--priority': 101 is not in the range -100<=x<=100.",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--unique", "batch:1"],
+        (
+            "unique is 'batch:1', and keys that begin with 'batch': are the queue's own."
+            " Begin it with the task's name."
+        ),
+        1,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--unique", "taken", "--on-conflict", "raise"],
+        (
+            "The unique key 'taken' is held by job running-1 of the task shop.add, which is"
+            ' running. Use on_conflict="return" to be handed that job.'
+        ),
+        1,
+    ),
+    (
+        ["perform", "shop.ad"],
+        "No task is named 'shop.ad'. Did you mean 'shop.add'?",
+        1,
+    ),
+    (
+        ["perform", "shop.add", '{"a": 1}', "--wait", "1m"],
+        "No such option '--wait'.",
+        2,
+    ),
+    (
+        ["worker", "--threads", "0"],
+        "Invalid value for '-t' / '--threads': 0 is not in the range 1<=x<=256.",
+        2,
+    ),
+    (
+        ["worker", "--queues", "high,,low"],
+        f"Invalid value for '-q' / '--queues': The list[1] is empty. {NAME}",
+        2,
+    ),
+    (["worker", "--json"], "--json is for --once: another worker's output has no end.", 2),
+    (
+        ["uninstall"],
+        (
+            "Drop henri_jobs and what belongs to it, with every job?"
+            " There is nobody to ask here. Say --yes."
+        ),
+        2,
+    ),
+]

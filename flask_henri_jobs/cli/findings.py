@@ -34,7 +34,7 @@ def index_findings(state: AppState) -> list[Finding]:
     """
     return [
         {"about": "indexes", "message": problem, "hint": "Run 'flask jobs install'."}
-        for problem in state.store.problems()
+        for problem in state.store_as_it_is.problems()
     ]
 
 

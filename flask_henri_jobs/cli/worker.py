@@ -16,7 +16,7 @@ if t.TYPE_CHECKING:
     from ..extension import HenriJobs
 
 
-@jobs_command("worker")
+@jobs_command("worker", reaches=False)
 @click.option("-q", "--queues", type=NAMES, help="Take from these queues only: high,default")
 @click.option("-t", "--threads", type=click.IntRange(1, 256), help="Perform so many jobs at once.")
 @click.option("--grace", type=SPAN, help="How long a stop waits for what runs: 25s")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from .checks import shown
 from .enqueueing import Enqueuer
 from .errors import ConfigError
+from .finishing import Finisher
 from .process_local import ProcessLocal
 from .store import Store
 from .store.connection import Connection
@@ -53,6 +54,11 @@ class AppState:
         """What stores jobs with this app's settings."""
         return self._opened.get().enqueuer
 
+    @property
+    def finisher(self) -> Finisher:
+        """What ends batches."""
+        return self._opened.get().finisher
+
     def close(self) -> None:
         """Give up this process's client, and its share of an embedded database."""
         if opened := self._opened.forget():
@@ -86,7 +92,7 @@ class AppState:
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
         if settings.install:
             store.install(within=settings.enqueue_timeout)
-        return Opened(store, Enqueuer(settings, store), server)
+        return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
         folder = self.settings.instance_path / EMBEDDED_FOLDER
@@ -105,4 +111,5 @@ class Opened:
 
     store: Store
     enqueuer: Enqueuer
+    finisher: Finisher
     server: EmbeddedServer | None

@@ -8,12 +8,14 @@ from datetime import timedelta
 
 from . import indexes
 from .admin import Admin
+from .batches import Batches, open_index
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
 from .inbox import Inbox, unique_index
 from .leases import Leases
 from .outcomes import Outcomes
+from .tallies import Tallies
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,12 +43,16 @@ class Store:
     leases: Leases
     outcomes: Outcomes
     admin: Admin
+    batches: Batches
+    tallies: Tallies
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
-        admin = Admin(jobs, connection.collection("batches"), clock.now)
+        kept_batches = connection.collection("batches")
+        admin = Admin(jobs, kept_batches, clock.now)
+        batches = Batches(jobs, kept_batches, clock.now, admin)
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
@@ -56,12 +62,18 @@ class Store:
             leases=Leases(jobs, clock, admin),
             outcomes=Outcomes(jobs),
             admin=admin,
+            batches=batches,
+            tallies=Tallies(jobs, kept_batches, clock.now, batches),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
         """See to it that every index is there. Return the names of those that were made."""
         with answering("the install", within.total_seconds()):
-            return indexes.create(self.connection.collection(), self._declared())
+            return [
+                name
+                for suffix, declared in self._declared().items()
+                for name in indexes.create(self.connection.collection(suffix), declared)
+            ]
 
     def uninstall(self) -> list[str]:
         """Drop the queue's collections, and with them every job. Return their names."""
@@ -79,11 +91,16 @@ class Store:
     def problems(self) -> list[str]:
         """Return what is wrong with the indexes, a sentence each; nothing when all is well (Q13)."""
         with answering("the index check"):
-            return indexes.wrong(self.connection.collection(), self._declared())
+            return [
+                problem
+                for suffix, declared in self._declared().items()
+                for problem in indexes.wrong(self.connection.collection(suffix), declared)
+            ]
 
-    def _declared(self) -> list[indexes.Index]:
-        return [
-            *Candidates.INDEXES,
-            *Admin.INDEXES,
-            unique_index(self.connection.prefix),
-        ]
+    def _declared(self) -> dict[str, list[indexes.Index]]:
+        """Return the indexes that there must be, by the end of their collection's name."""
+        prefix = self.connection.prefix
+        return {
+            "": [*Candidates.INDEXES, *Admin.INDEXES, unique_index(prefix)],
+            "batches": [open_index(f"{prefix}_batches")],
+        }

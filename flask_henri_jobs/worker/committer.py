@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import typing as t
+from functools import partial
 
 from .. import signals
 from ..outcome import Again, Dead, Done, Snoozed
@@ -15,6 +16,7 @@ from .loop import Loop
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
@@ -65,6 +67,11 @@ class Committer:
     def start(self) -> None:
         """Start writing."""
         self._loop.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no group is being written or followed up."""
+        return not self._group
 
     def hand_over(self, ending: Ending) -> None:
         """Have an outcome written and announced. It returns at once, unless very many wait."""
@@ -123,7 +130,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
@@ -132,7 +139,12 @@ class Announcer:
 
     def announce(self, settled: Settled) -> None:
         """Have an outcome told."""
-        self._waiting.put(settled)
+        self._waiting.put(partial(_send, settled))
+
+    def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
+        """Have a signal sent, after what was announced before."""
+        if signal.receivers:
+            self._waiting.put(partial(emit, signal, **facts))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -143,12 +155,12 @@ class Announcer:
     def _run(self) -> None:
         while (told := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, told)
+                told(self._app)
             # What was raised holds on to its frames; it goes before the next is waited for.
             del told
 
 
-def _send(app: Flask, settled: Settled) -> None:
+def _send(settled: Settled, app: Flask) -> None:
     ending, job = settled
     if job is None:
         emit(signals.job_lost, app, job=ending.job)

@@ -11,6 +11,7 @@ from ..ids import new_runner_id
 from ..outcome import Snoozed
 from ..signals import emit
 from ..store.claims import Wish
+from .aftermath import Aftermath
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
@@ -71,6 +72,9 @@ class Runner:
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._announcer = Announcer(app)
+        self._aftermath = Aftermath(
+            store, settings, self._announcer, self._outages, self._wakeup.ring
+        )
         self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
@@ -80,7 +84,7 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
-        self._housekeeping = Housekeeping(app, store, settings, self._outages)
+        self._housekeeping = Housekeeping(app, store, settings, self._outages, self._aftermath)
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
@@ -91,8 +95,10 @@ class Runner:
         rounds = Rounds("the runner", self.feed_threads, self._outages)
         try:
             while not self._stopping:
+                # Asked before the look: what ends during it may enqueue what the look has missed.
+                was_idle = self._is_idle
                 wait = rounds.next()
-                if once and self._is_done(wait):
+                if once and wait and was_idle and self._is_idle:
                     break
                 if wait and not self._stopping:
                     self._wakeup.sleep(wait)
@@ -130,8 +136,10 @@ class Runner:
     def _poll_seconds(self) -> float:
         return self._settings.poll_interval.total_seconds()
 
-    def _is_done(self, wait: float) -> bool:
-        return bool(wait) and self._threads.is_empty and not len(self._holdings)
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing runs here, and all that follows from what ran is done."""
+        return self._threads.is_empty and not len(self._holdings) and self._committer.is_idle
 
     def _start(self) -> None:
         self._announcer.start()
@@ -167,7 +175,9 @@ class Runner:
     def _give_up(self) -> None:
         """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
         with self._outages.tolerated():
-            for job in self._store.leases.recover_from(self.id, "was stopped"):
+            recovered = self._store.leases.recover_from(self.id, "was stopped")
+            self._aftermath.count(recovered)
+            for job in recovered:
                 logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
@@ -184,8 +194,9 @@ class Runner:
             self._announcer.announce(Settled(never_begun, None))
 
     def _follow_up(self, group: list[Settled]) -> None:
-        """Do what follows from outcomes that are written; each of it may be repeated."""
+        """Do what follows from outcomes that are written; it may be called again with the same."""
         self._holdings.drop([settled.ending.job for settled in group])
+        self._aftermath.follow(group)
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import typing as t
 import warnings
 from dataclasses import dataclass, field
@@ -21,8 +20,7 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
     from .settings import Settings
-
-logger = logging.getLogger("flask_henri_jobs")
+    from .store.connection import Client, OwnDatabase
 
 EMBEDDED_FOLDER = "henri_jobs_db"
 
@@ -47,17 +45,27 @@ class AppState:
 
         :raises StoreUnavailable: The database is away, and it is not known to be installed.
         """
-        return self._opened.get().store
+        return self._ready().store
 
     @property
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
-        return self._opened.get().enqueuer
+        return self._ready().enqueuer
 
     @property
     def finisher(self) -> Finisher:
         """What ends batches."""
-        return self._opened.get().finisher
+        return self._ready().finisher
+
+    @property
+    def client(self) -> Client:
+        """This process's client."""
+        return self.store.connection.client
+
+    @property
+    def database(self) -> OwnDatabase:
+        """The queue's database, with the client's own options and not the queue's stricter ones."""
+        return self.client.get_database(self.store.connection.database.name)
 
     def close(self) -> None:
         """Give up this process's client, and its share of an embedded database."""
@@ -82,6 +90,15 @@ class AppState:
                     hint="Give the name that an import statement would have.",
                 ) from None
 
+    def _ready(self) -> Opened:
+        opened = self._opened.get()
+        if self.settings.install and not opened.installed:
+            # Not under a lock: with the database away the requests of a web process would wait
+            # for one another's timeouts, one after the other (Q11).
+            opened.store.install(within=self.settings.enqueue_timeout)
+            opened.installed = True
+        return opened
+
     def _open(self) -> Opened:
         settings = self.settings
         server = None
@@ -90,8 +107,6 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
-        if settings.install:
-            store.install(within=settings.enqueue_timeout)
         return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
@@ -105,11 +120,15 @@ class AppState:
         return share_server(folder, str(self.settings.mongod) if self.settings.mongod else None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
-    """What a process has open."""
+    """What a process has open.
+
+    :param installed: Whether this process has seen to the indexes.
+    """
 
     store: Store
     enqueuer: Enqueuer
     finisher: Finisher
     server: EmbeddedServer | None
+    installed: bool = False

@@ -14,8 +14,8 @@ from .codec import encode
 from .errors import ConfigError, InvalidArguments, StoreUnavailable
 from .finishing import stored_options
 from .ids import new_id
-from .job import Job
-from .options import NO_OVERRIDES, refuse_unknown
+from .options import NO_OVERRIDES
+from .refused_options import refuse_for_batch
 from .signals import emit
 from .store.connection import answering
 from .task import Prepared, Task
@@ -25,7 +25,7 @@ if t.TYPE_CHECKING:
 
     from .app_state import AppState
     from .clock import Moment
-    from .job import Document
+    from .job import Document, Job
     from .options import Overrides
 
 P = t.ParamSpec("P")
@@ -108,7 +108,8 @@ class OpenBatch(Batch):
         jobs: list[Job] = []
         for part in _thousands(_bound(prepared, many)):
             now = self._now()
-            jobs += self._store([self._row(prepared, args, now) for args in part])
+            rows = [self._row(prepared, args, now) for args in part]
+            jobs += self._store(rows, prepared.overrides)
         return jobs
 
     def seal(self) -> t.Self:
@@ -150,14 +151,16 @@ class OpenBatch(Batch):
             row["tenant"] = self.tenant
         return row
 
-    def _store(self, rows: list[Document]) -> list[Job]:
+    def _store(self, rows: list[Document], overrides: Overrides) -> list[Job]:
+        store = self._state.store
         with answering("an enqueue", self._timeout):
-            self._state.store.batches.refuse_sealed(self.id)
+            store.batches.refuse_sealed(self.id)
         try:
-            return [self._announced(job) for job in self._state.store.inbox.add_many(rows)]
+            jobs = store.inbox.add_many(rows, overrides.on_conflict)
         except StoreUnavailable:
             self._in_doubt += rows
             raise
+        return [self._announced(job) for job in jobs]
 
     def _settle_doubts(self) -> None:
         """Store what may have been stored, so that it is counted, and not stored later (B4)."""
@@ -178,7 +181,7 @@ def open_batch(
     :raises ConfigError: An option is unknown or wrong.
     :raises InvalidArguments: A callback cannot be called with ``callback_args`` and ``batch``.
     """
-    refuse_unknown(options, BatchOptions.__annotations__, "jobs.batch()", {})
+    refuse_for_batch(options, BatchOptions.__annotations__)
     with answering("a new batch", state.settings.enqueue_timeout.total_seconds()):
         row = _new_row(state, {name: one for name, one in options.items() if one is not None})
         return OpenBatch(state.store.batches.create(row), state, announced)

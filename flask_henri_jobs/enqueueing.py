@@ -49,30 +49,13 @@ class Enqueuer:
         with answering("an enqueue", self._timeout):
             now = self.now()
         rows = [self.row(task, args, overrides, now) for args in many]
-        return self.store.inbox.add_many(rows)
+        return self.store.inbox.add_many(rows, overrides.on_conflict)
 
     def row(
         self, task: Task[..., t.Any] | str, args: object, overrides: Overrides, now: Moment
     ) -> Document:
-        """Return the document of a new job: an option, or else the task's, or else the app's."""
-        settings = self.settings
-        defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
-        run_at = _due(now, overrides)
-        return new_row(
-            id=overrides.id or new_id(now),
-            name=task if isinstance(task, str) else task.name,
-            args=encode(args, "args", settings.max_args_bytes),
-            now=now,
-            run_at=run_at,
-            queue=overrides.queue or defaults.queue or settings.default_queue,
-            priority=_first(overrides.priority, defaults.priority, settings.priority),
-            max_attempts=_first(
-                overrides.max_attempts, defaults.max_attempts, settings.max_attempts
-            ),
-            timeout_ms=millis(settings.timeout) if settings.timeout else None,
-            unique_key=_unique_key(task, args, overrides),
-            expires_at=_expiry(run_at, overrides.expires or defaults.expires),
-        )
+        """Return the document of a new job, which is not stored yet."""
+        return row_of(task, args, overrides, self.settings, now)
 
     def now(self) -> Moment:
         """Return the server's time, which is asked for anew once a minute."""
@@ -84,6 +67,32 @@ class Enqueuer:
     @property
     def _timeout(self) -> float:
         return self.settings.enqueue_timeout.total_seconds()
+
+
+def row_of(
+    task: Task[..., t.Any] | str,
+    args: object,
+    overrides: Overrides,
+    settings: Settings,
+    now: Moment,
+) -> Document:
+    """Return the document of a new job: an option, or else the task's, or else the app's."""
+    defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
+    run_at = _due(now, overrides)
+    return new_row(
+        id=overrides.id or new_id(now),
+        name=task if isinstance(task, str) else task.name,
+        args=encode(args, "args", settings.max_args_bytes),
+        now=now,
+        run_at=run_at,
+        queue=overrides.queue or defaults.queue or settings.default_queue,
+        priority=_first(overrides.priority, defaults.priority, settings.priority),
+        max_attempts=_first(overrides.max_attempts, defaults.max_attempts, settings.max_attempts),
+        timeout_ms=millis(settings.timeout) if settings.timeout else None,
+        unique_key=_unique_key(task, args, overrides),
+        concurrency_key=_concurrency_key(task, args),
+        expires_at=_expiry(run_at, overrides.expires or defaults.expires),
+    )
 
 
 def _first(*values: int | None) -> int:
@@ -100,6 +109,12 @@ def _expiry(run_at: Moment, expires: timedelta | datetime | None) -> Moment | No
     if isinstance(expires, timedelta):
         return run_at + millis(expires)
     return to_moment(expires) if expires else None
+
+
+def _concurrency_key(task: Task[..., t.Any] | str, args: object) -> str | None:
+    if isinstance(task, str) or not task.limit:
+        return None
+    return task.concurrency_key(args if isinstance(args, dict) else {})
 
 
 def _unique_key(task: Task[..., t.Any] | str, args: object, overrides: Overrides) -> str | None:

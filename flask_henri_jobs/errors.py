@@ -175,9 +175,10 @@ class Retry(Verdict):
     :param reason: Kept in the job's history.
     """
 
-    def __init__(self, reason: str = "", *, wait: str | float | timedelta | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object = "", *, wait: str | float | timedelta | None = None) -> None:
+        # Whatever a task gives, often another exception: a history holds text.
+        self.reason = str(reason)
+        super().__init__(self.reason)
         self.wait = wait
 
 
@@ -199,6 +200,6 @@ class Discard(Verdict):
     :param reason: Kept as the job's error message.
     """
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object = "") -> None:
+        self.reason = str(reason)
+        super().__init__(self.reason)

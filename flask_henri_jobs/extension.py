@@ -9,9 +9,10 @@ from flask import Flask, current_app
 
 from .app_state import AppState
 from .building import BatchOptions, OpenBatch, open_batch
-from .checks import checked_name
+from .checks import checked_name, kind_of
 from .cli import add_commands
 from .errors import ConfigError
+from .inline import perform_inline
 from .operations import Operations
 from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
@@ -23,6 +24,7 @@ if t.TYPE_CHECKING:
 
     from .durations import Duration
     from .job import Job
+    from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
 R = t.TypeVar("R")
@@ -45,6 +47,11 @@ class HenriJobs(Operations):
         client: Callable[[], t.Any] | None = None,
         **settings: t.Any,
     ) -> None:
+        if client is not None and not callable(client):
+            raise ConfigError(
+                f"HenriJobs(client=) is {kind_of(client)}, and a function is due.",
+                hint="Say client=lambda: mongo.cx: each process needs a client of its own.",
+            )
         self.tasks = Registry()
         """The tasks that are declared, by name."""
         self._client = client
@@ -124,14 +131,19 @@ class HenriJobs(Operations):
         overrides = Overrides.read(options)
         task = self.tasks.find(checked_name(name, "the task's name"))
         if task is not None:
-            task.signature.call(args)
-        return self._announced(self.state.enqueuer.add(task or name, args, overrides))
+            return self.enqueue_task(task, task.signature.named(args), overrides)
+        if self.state.settings.inline:
+            return self.enqueue_task(self.tasks[name], {}, overrides)
+        return self._announced(self.state.enqueuer.add(name, args, overrides))
 
     def enqueue_task(
         self, task: Task[..., t.Any], args: Mapping[str, t.Any], overrides: Overrides
     ) -> Job:
         """Store one job of a task; ``task.delay()`` ends here."""
-        return self._announced(self.state.enqueuer.add(task, args, overrides))
+        state = self.state
+        if state.settings.inline:
+            return perform_inline(_app(), state.settings, task, args, overrides)
+        return self._announced(state.enqueuer.add(task, args, overrides))
 
     def enqueue_many(
         self,
@@ -140,6 +152,8 @@ class HenriJobs(Operations):
         overrides: Overrides,
     ) -> list[Job]:
         """Store many jobs of a task; ``task.delay_many()`` ends here."""
+        if self.state.settings.inline:
+            return [self.enqueue_task(task, args, overrides) for args in many]
         stored = self.state.enqueuer.add_many(task, many, overrides)
         return [self._announced(job) for job in stored]
 
@@ -183,6 +197,19 @@ class HenriJobs(Operations):
         work(self, once=once, queues=queues, threads=threads, grace=grace)
 
     @property
+    def client(self) -> Client:
+        """This process's ``MongoClient``, for the application's own reads, writes and sessions.
+
+        After a fork it is another one: ask for it where it is used, and keep it nowhere.
+        """
+        return self.state.client
+
+    @property
+    def database(self) -> OwnDatabase:
+        """The database that holds the queue, by :attr:`client`, for the application's own data."""
+        return self.state.database
+
+    @property
     def state(self) -> AppState:
         """The current app's share of this extension.
 
@@ -193,8 +220,7 @@ class HenriJobs(Operations):
                 "Jobs are enqueued and looked at within an app context."
                 " Call it in a request or a task, or under 'with app.app_context():'."
             )
-        app = current_app._get_current_object()  # type: ignore[attr-defined]
-        return self.state_of(app)
+        return self.state_of(_app())
 
     def state_of(self, app: Flask) -> AppState:
         """Return an app's share of this extension."""
@@ -205,3 +231,7 @@ class HenriJobs(Operations):
                 f"The app {app.name!r} is not registered with this 'HenriJobs' instance."
                 " Call 'jobs.init_app(app)' in your app factory."
             ) from None
+
+
+def _app() -> Flask:
+    return current_app._get_current_object()  # type: ignore[attr-defined,no-any-return]

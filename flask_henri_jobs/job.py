@@ -41,12 +41,14 @@ class Rows(t.Protocol):
 
         :raises UnknownJob: It was deleted.
         """
+        ...
 
     def wait_for_end(self, job_id: str, timeout: float | None) -> Document:
         """Return the row once the job is done or dead.
 
         :raises WaitTimeout: It has not ended in that many seconds.
         """
+        ...
 
 
 class Stored(t.Protocol):
@@ -129,7 +131,7 @@ class Job:
     UTC, by the database server's clock.
     """
 
-    __slots__ = ("_rows", "created", "row")
+    __slots__ = ("_rows", "created", "permit", "row")
 
     id = Field("_id", _text)
     name = Field("name", _text)
@@ -166,12 +168,19 @@ class Job:
     """When somebody asked for the job to end (W8), or None."""
 
     def __init__(
-        self, row: Mapping[str, t.Any], rows: Rows | None = None, *, created: bool = True
+        self,
+        row: Mapping[str, t.Any],
+        rows: Rows | None = None,
+        *,
+        created: bool = True,
+        permit: str | None = None,
     ) -> None:
         self.row = row
         """The document as it is stored."""
         self.created = created
         """False where an enqueue was handed a job that was there already (Q7)."""
+        self.permit = permit
+        """The permit that its runner holds for it, while it holds one (L2)."""
         self._rows = rows
 
     @property

@@ -1,4 +1,4 @@
-"""The options of a task and of an enqueue: their types, their checks, and what is refused."""
+"""The options of a task and of an enqueue: their types and their checks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, did_you_mean, shown
+from .checks import checked_choice, checked_int, checked_moment, checked_name, shown
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
+from .refused_options import refuse_for_enqueue, refuse_for_task
+
+if t.TYPE_CHECKING:
+    from .limit import ConcurrencyOption
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
@@ -29,6 +33,7 @@ class TaskOptions(t.TypedDict, total=False):
     priority: int
     max_attempts: int
     unique: UniqueOption
+    concurrency: ConcurrencyOption
     expires: Duration
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -70,7 +75,7 @@ class Overrides:
 
         :raises ConfigError: One is unknown, of a later version, or has a bad value.
         """
-        refuse_unknown(given, EnqueueOptions.__annotations__, "using()", CELERY_ENQUEUE)
+        refuse_for_enqueue(given, EnqueueOptions.__annotations__)
         if given.get("wait") is not None and given.get("at") is not None:
             raise ConfigError("Both wait= and at= are given.", hint="Give one of them.")
         read = {
@@ -79,8 +84,14 @@ class Overrides:
         return cls(**read, never_unique="unique" in given and given["unique"] is None)
 
     def merged(self, given: Mapping[str, t.Any]) -> Overrides:
-        """Return these options with others over them."""
+        """Return these options with others over them, of which None takes an option back."""
         before = {name: getattr(self, name) for name in _ENQUEUE if getattr(self, name) is not None}
+        if self.never_unique:
+            before["unique"] = None
+        # Both say when a job is due, and the later word counts.
+        if given.get("wait") is not None or given.get("at") is not None:
+            before.pop("wait", None)
+            before.pop("at", None)
         return Overrides.read({**before, **given})
 
 
@@ -96,6 +107,7 @@ class TaskDefaults:
     priority: int | None = None
     max_attempts: int | None = None
     unique: UniqueOption = False
+    concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
@@ -108,7 +120,7 @@ class TaskDefaults:
         :param where: The task, for the messages.
         :raises ConfigError: One is unknown, of a later version, Celery's, or has a bad value.
         """
-        refuse_unknown(given, TaskOptions.__annotations__, where, CELERY_TASK)
+        refuse_for_task(given, TaskOptions.__annotations__, where)
         return cls(
             **{
                 name: _TASK[name](value, f"{name}= of {where}")
@@ -116,20 +128,6 @@ class TaskDefaults:
                 if value is not None
             }
         )
-
-
-def refuse_unknown(
-    given: Mapping[str, t.Any], known: Mapping[str, t.Any], where: str, celery: Mapping[str, str]
-) -> None:
-    """Refuse options that are not there, each with what to say instead."""
-    for name in given:
-        if name in known:
-            continue
-        if name in celery:
-            raise ConfigError(
-                f"{where} has no option {name}=, which is Celery's.", hint=celery[name]
-            )
-        raise ConfigError(f"{where} has no option {name}=.", hint=did_you_mean(name, known))
 
 
 def as_wait(value: object, where: str) -> timedelta:
@@ -216,6 +214,8 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "priority": as_priority,
     "max_attempts": as_attempts,
     "unique": _as_unique,
+    # The task reads it: a key is checked against the arguments that the task takes.
+    "concurrency": lambda value, _where: value,
     "expires": _as_lifetime,
     "backoff": _as_backoff,
     "retry_on": _as_errors,
@@ -232,41 +232,4 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "unique": as_key,
     "on_conflict": _as_conflict,
     "expires": _as_expiry,
-}
-
-CELERY_TASK = {
-    "bind": "Use current_job, which is the job in hand.",
-    "max_retries": "Say max_attempts=, which counts the first attempt: max_retries=3 is"
-    " max_attempts=4.",
-    "default_retry_delay": 'Say backoff={"base": ..., "factor": 1}.',
-    "autoretry_for": "Say retry_on=; without it every exception is retried.",
-    "dont_autoretry_for": "Say discard_on=.",
-    "retry_kwargs": "Say max_attempts= and backoff=.",
-    "retry_backoff": 'Say backoff={"base": ..., "factor": ...}.',
-    "retry_backoff_max": 'Say backoff={"max": ...}.',
-    "retry_jitter": 'Say backoff={"jitter": ...}.',
-    "throws": "Say discard_on=.",
-    "acks_late": "Leave it out: a job is always acknowledged by its outcome.",
-    "acks_on_failure_or_timeout": "Leave it out: a failure is retried, and then kept.",
-    "reject_on_worker_lost": "Leave it out: a lost job is always put back.",
-    "ignore_result": "Leave it out: a result is not stored unless it is asked for.",
-    "serializer": "Leave it out: arguments are JSON.",
-    "base": "Subclassing a task is not supported; wrap the function.",
-    "shared": "Leave it out.",
-    "track_started": "Leave it out: started_at is always written.",
-    "routing_key": "Say queue=.",
-    "exchange": "Say queue=.",
-}
-
-CELERY_ENQUEUE = {
-    "countdown": "Say wait=, or use apply_async(countdown=).",
-    "eta": "Say at=, or use apply_async(eta=).",
-    "task_id": "Say id=.",
-    "routing_key": "Say queue=.",
-    "exchange": "Say queue=.",
-    "link": "Enqueue the next job at the end of the task.",
-    "link_error": "Connect to the signal job_died.",
-    "ignore_result": "Leave it out: a result is not stored unless it is asked for.",
-    "serializer": "Leave it out: arguments are JSON.",
-    "retry": "Leave it out: an enqueue is acknowledged or raises.",
 }

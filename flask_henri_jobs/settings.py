@@ -34,10 +34,13 @@ class Settings:
 
     :param app_name: The app's name: the origin of the schedules it declares (S3).
     :param instance_path: The app's instance folder, where the embedded database lives.
+    :param database_is_set: Whether the user named the database; else the default database of the
+        application's own client wins over ``database``.
     """
 
     app_name: str = "henri_jobs"
     instance_path: Path = Path("instance")
+    database_is_set: bool = False
 
     uri: str | None = None
     database: str = "henri_jobs"
@@ -89,10 +92,16 @@ class Settings:
         for name, (where, value) in given.items():
             with mistakes.noted():
                 read[name] = READERS[name](value, where)
-        if read.get("database") is None:
+        database_is_set = read.get("database") is not None
+        if not database_is_set:
             with mistakes.noted():
                 read["database"] = database_for(read.get("uri"), app_name)
-        settings = cls(app_name=app_name, instance_path=Path(instance_path), **read)
+        settings = cls(
+            app_name=app_name,
+            instance_path=Path(instance_path),
+            database_is_set=database_is_set,
+            **read,
+        )
         # Beside a value that could not be read, its default would be complained about.
         if not {"poll_interval", "stuck_after"} & (given.keys() - read.keys()):
             with mistakes.noted():

@@ -12,15 +12,21 @@ from .batches import Batches, open_index
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
+from .figures import Figures
 from .inbox import Inbox, unique_index
 from .leases import Leases
+from .limited import LimitedWork
 from .outcomes import Outcomes
+from .permits import Permits, stale_index
+from .pruning import Pruning
 from .tallies import Tallies
+from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from pymongo.collection import Collection
 
     from ..clock import Clock
+    from ..job import Document
     from ..settings import Settings
 
 COLLECTIONS = frozenset(
@@ -41,10 +47,13 @@ class Store:
     inbox: Inbox
     claims: Claims
     leases: Leases
+    permits: Permits
     outcomes: Outcomes
     admin: Admin
     batches: Batches
     tallies: Tallies
+    figures: Figures
+    pruning: Pruning
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -53,17 +62,22 @@ class Store:
         kept_batches = connection.collection("batches")
         admin = Admin(jobs, kept_batches, clock.now)
         batches = Batches(jobs, kept_batches, clock.now, admin)
+        permits = Permits(connection.collection("limits"), jobs, clock)
+        limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
             clock=clock,
             inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
-            claims=Claims(jobs, clock.now, Candidates(jobs), admin),
-            leases=Leases(jobs, clock, admin),
+            claims=Claims(jobs, clock.now, Candidates(jobs), limited, admin),
+            leases=Leases(jobs, clock, permits, admin),
+            permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
             batches=batches,
             tallies=Tallies(jobs, kept_batches, clock.now, batches),
+            figures=Figures(jobs, clock.now),
+            pruning=Pruning(jobs, kept_batches, clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
@@ -71,8 +85,8 @@ class Store:
         with answering("the install", within.total_seconds()):
             return [
                 name
-                for suffix, declared in self._declared().items()
-                for name in indexes.create(self.connection.collection(suffix), declared)
+                for collection, declared in self._declared()
+                for name in indexes.create(collection, declared)
             ]
 
     def uninstall(self) -> list[str]:
@@ -89,18 +103,20 @@ class Store:
         return names
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the indexes, a sentence each; nothing when all is well (Q13)."""
+        """Return what is wrong with the indexes, a sentence each (Q13)."""
         with answering("the index check"):
             return [
                 problem
-                for suffix, declared in self._declared().items()
-                for problem in indexes.wrong(self.connection.collection(suffix), declared)
+                for collection, declared in self._declared()
+                for problem in indexes.wrong(collection, declared)
             ]
 
-    def _declared(self) -> dict[str, list[indexes.Index]]:
-        """Return the indexes that there must be, by the end of their collection's name."""
-        prefix = self.connection.prefix
-        return {
-            "": [*Candidates.INDEXES, *Admin.INDEXES, unique_index(prefix)],
-            "batches": [open_index(f"{prefix}_batches")],
-        }
+    def _declared(self) -> list[tuple[Collection[Document], list[indexes.Index]]]:
+        """Return what the parts declare, by collection."""
+        jobs, limits = self.connection.collection(), self.connection.collection("limits")
+        batches = self.connection.collection("batches")
+        return [
+            (jobs, [*Candidates.INDEXES, *Admin.INDEXES, unique_index(jobs.name)]),
+            (limits, [stale_index(limits.name)]),
+            (batches, [open_index(batches.name)]),
+        ]

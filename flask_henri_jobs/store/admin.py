@@ -98,13 +98,20 @@ class Admin(Lookup):
         :param which: Where it names neither a reason nor ``done``, the alarming dead jobs (Q5).
         :param most: Retry no more.
         """
+        return sum(self.retry_in_steps(which, most))
+
+    def retry_in_steps(self, which: JobFilter, most: int | None = None) -> Iterator[int]:
+        """Retry as :meth:`retry_many` does, as far as the caller goes on.
+
+        Yield after each step, of a thousand jobs at most, how many it was.
+        """
         if which.state in {PENDING, RUNNING}:
             raise InvalidFilter(
                 f"state is {which.state!r}, and only jobs that have ended are retried together.",
                 hint='Give state="dead" or state="done", or retry a job by its id.',
             )
         ended = which if which.state == DONE else which.or_alarming()
-        return sum(self._retry_step(rows) for rows in self._steps(ended, most))
+        return (self._retry_step(rows) for rows in self._steps(ended, most))
 
     def _steps(self, which: JobFilter, most: int | None) -> Iterator[list[Document]]:
         """Yield the jobs that fit and do not run, a step at a time. Each is to be dealt with."""

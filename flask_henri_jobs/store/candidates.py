@@ -125,7 +125,10 @@ class Candidates:
         self._memories.clear()
 
     def _in_order(self, queues: Sequence[str], at_most: int, now: Moment) -> Iterable[Document]:
-        walks = [self._walk(part, memory, at_most, now) for part, memory in self._parts_of(queues)]
+        parts = list(self._parts_of(queues))
+        # A share each, so that many parts together read little more than one would.
+        share = -(-at_most // max(len(parts), 1))
+        walks = [self._walk(part, memory, share, now) for part, memory in parts]
         return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order)
 
     def _parts_of(self, queues: Sequence[str]) -> Iterator[tuple[list[str], _Memory | None]]:
@@ -143,9 +146,12 @@ class Candidates:
                 yield names[at : at + MOST_QUEUES], memory
 
     def _walk(
-        self, queues: list[str], memory: _Memory | None, at_most: int, now: Moment
+        self, queues: list[str], memory: _Memory | None, limit: int, now: Moment
     ) -> Iterator[Document]:
-        """Yield the due jobs of some queues in order, from a remembered place on."""
+        """Yield the due jobs of some queues in order, from a remembered place on.
+
+        :param limit: How many are read first; each page after that is twice as long.
+        """
         queue = {"queue": queues[0] if len(queues) == 1 else {"$in": queues}}
         after = memory.place if memory else None
         if memory:
@@ -153,13 +159,12 @@ class Candidates:
             urgent = {"$lt": memory.place.priority}
             due = {"$gt": memory.since, "$lte": now}
             yield from self._find(queue | {"priority": urgent, "run_at": due}, MOST_STEPPED_OVER)
-        limit = at_most
         while True:
             rows = self._page(queue, after, limit, now)
             yield from rows
             if len(rows) < limit:
                 return
-            after, limit = Place.behind(rows[-1]), MOST_STEPPED_OVER
+            after, limit = Place.behind(rows[-1]), min(2 * limit, MOST_STEPPED_OVER)
 
     def _page(
         self, queue: Document, after: Place | None, limit: int, now: Moment

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pymongo
 from pymongo.errors import PyMongoError
@@ -12,15 +14,18 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
+from .candidates import CLAIM
 from .connection import answering
-from .documents import is_as_read
+from .documents import IN_ORDER, is_as_read
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
+    from ..limit import Limit
     from .candidates import Candidates
+    from .limited import Choice, LimitedWork
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -36,12 +41,14 @@ class Wish:
     :param queues: Only from these; None takes from all.
     :param at_most: How many.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
+    :param limits: The limits by the names of their tasks.
     """
 
     runner: str
     queues: Sequence[str] | None
     at_most: int
     wanted: Callable[[Document], bool] = lambda _: True
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -50,6 +57,7 @@ class _Doubt:
 
     token: str
     until: float
+    found: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -59,6 +67,7 @@ class Claims:
     jobs: Collection[Document]
     now: Callable[[], Moment]
     candidates: Candidates
+    limited: LimitedWork
     rows: Rows | None = None
     steady: Callable[[], float] = steady_seconds
     _doubts: list[_Doubt] = field(default_factory=list)
@@ -70,15 +79,61 @@ class Claims:
         reply was lost is returned first.
         """
         with answering("a claim"):
-            late = self._found_in_doubt()
-            if late:
+            if late := self.late():
                 return late
-            rows = self.candidates.read(wish.queues, wish.at_most, self.now(), wish.wanted)
-            return self.stamp(_within(MOST_BYTES, rows), wish.runner) if rows else []
+            token = new_token()
+            choice = self._choose(wish, token)
+            rows = _within(MOST_BYTES, choice.rows)
+            jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+            self._return_unused(choice.permits, jobs, token)
+            return jobs
 
-    def stamp(self, rows: Sequence[Document], runner: str) -> list[Job]:
-        """Claim these very jobs as they were read; return those that nobody else took first."""
-        token, now = new_token(), self.now()
+    def _choose(self, wish: Wish, token: str) -> Choice:
+        """Return the next jobs in the order of all, with a permit for each limited one."""
+        now = self.now()
+        keyless: dict[str, list[str]] = defaultdict(list)
+
+        def is_unlimited(row: Document) -> bool:
+            limit = wish.limits.get(row["name"])
+            if limit is None:
+                return wish.wanted(row)
+            keyless[limit.group].append(row["_id"])
+            return False
+
+        queues = self.candidates.queues_with_work() if wish.queues is None else wish.queues
+        unlimited = self.candidates.read(queues, wish.at_most, now, is_unlimited)
+        for group, ids in keyless.items():
+            self.limited.adopt(ids, group, now)
+        return self.limited.choose(
+            unlimited,
+            queues,
+            wish.limits,
+            wish.wanted,
+            at_most=wish.at_most,
+            now=now,
+            runner=wish.runner,
+            token=token,
+        )
+
+    def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
+        if permits:
+            used = {job.permit for job in jobs}
+            self.limited.permits.release(
+                [permit for permit in permits.values() if permit not in used], token
+            )
+
+    def stamp(
+        self,
+        rows: Sequence[Document],
+        runner: str,
+        token: str,
+        permits: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Job]:
+        """Claim these very jobs as they were read; return those that nobody else took first.
+
+        :param permits: The permits that are held for some of them, by the jobs' ids.
+        """
+        now = self.now()
         stamp = {
             "state": RUNNING,
             "claim_token": token,
@@ -88,24 +143,37 @@ class Claims:
             "started_at": now,
             "updated_at": now,
         }
-        ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
-        if ours < len(rows):
-            rows = self._won(rows, token) if ours else []
-        return [Job({**row, **stamp, "attempts": row["attempts"] + 1}, self.rows) for row in rows]
+        with self._in_doubt(token):
+            ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
+            if ours < len(rows):
+                rows = self._won(rows, token) if ours else []
+        return [
+            Job(
+                {**row, **stamp, "attempts": row["attempts"] + 1},
+                self.rows,
+                permit=permits.get(row["_id"]),
+            )
+            for row in rows
+        ]
 
     def _stamp_group(self, rows: Sequence[Document], stamp: Document) -> int:
         ids = {
             "_id": {"$in": [row["_id"] for row in rows]},
             "run_at": {"$lte": stamp["claimed_at"]},
         }
+        # The limit is the server's as well: a claim that was given up on takes no effect later.
+        with pymongo.timeout(CLAIM_SECONDS):
+            return self.jobs.update_many(
+                ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
+            ).modified_count
+
+    @contextlib.contextmanager
+    def _in_doubt(self, token: str) -> Iterator[None]:
+        """Remember the token where it is not known what it took."""
         try:
-            # The limit is the server's as well: a claim that was given up on takes no effect later.
-            with pymongo.timeout(CLAIM_SECONDS):
-                return self.jobs.update_many(
-                    ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
-                ).modified_count
+            yield
         except PyMongoError:
-            self._doubts.append(_Doubt(stamp["claim_token"], self.steady() + 2 * CLAIM_SECONDS))
+            self._doubts.append(_Doubt(token, self.steady() + 2 * CLAIM_SECONDS))
             raise
 
     def _won(self, rows: Sequence[Document], token: str) -> list[Document]:
@@ -114,16 +182,28 @@ class Claims:
         ours = {row["_id"] for row in won}
         return [row for row in rows if row["_id"] in ours]
 
-    def _found_in_doubt(self) -> list[Job]:
-        """Return what a claim took whose reply was lost (A5)."""
+    def late(self) -> list[Job]:
+        """Return what earlier claims took whose replies were lost; each job once (A5)."""
+        jobs: list[Job] = []
         for doubt in list(self._doubts):
-            found = self.jobs.find({"claim_token": doubt.token, "state": RUNNING})
-            jobs = [Job(row, self.rows) for row in found]
-            if jobs or self.steady() > doubt.until:
+            # Until then a part of the claim may still take effect.
+            is_over = self.steady() > doubt.until
+            rows = self.jobs.find(
+                {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
+                sort=IN_ORDER,
+                hint=CLAIM.name,
+            )
+            permits = self.limited.permits.of_token(doubt.token)
+            found = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
+            doubt.found += [job.id for job in found]
+            jobs += found
+            if is_over:
                 self._doubts.remove(doubt)
-            if jobs:
-                return jobs
-        return []
+        return jobs
+
+    def look_again(self) -> None:
+        """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
+        self.candidates.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.
@@ -138,6 +218,7 @@ class Claims:
             "claimed_at": None,
             "claimed_by": None,
             "heartbeat_at": None,
+            "started_at": None,
             "updated_at": self.now(),
         }
         if run_at is not None:

@@ -20,6 +20,7 @@ from pymongo.read_concern import ReadConcern
 
 from ..clock import Clock, Reading, steady_seconds, to_moment
 from ..errors import ConfigError, StoreUnavailable
+from ..setting_readers import RESERVED_DATABASES
 from ..uri import mask_uri
 
 if t.TYPE_CHECKING:
@@ -32,6 +33,11 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
 
 Jobs: t.TypeAlias = "Collection[Document]"
+Client: t.TypeAlias = "MongoClient[Document]"
+OwnDatabase: t.TypeAlias = "Database[Document]"
+
+DriverError = PyMongoError
+"""What the driver raises where the database refuses, or is asked for nonsense."""
 
 DURABLE = WriteConcern("majority", j=True)
 """What every write has but the insert of a job, which a setting may relax (A6)."""
@@ -44,6 +50,9 @@ INSERT_CONCERNS = {
 
 OPERATION_SECONDS = 10.0
 """How long a worker or a command waits for one answer before it says so."""
+
+_NOT_ALLOWED = frozenset({13, 18, 8000})
+"""The server's codes for a user who may not do this, or whose password is wrong."""
 
 _NOT_NOW = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """The server's codes for stepping down, shutting down, recovering, and out of time."""
@@ -86,7 +95,9 @@ class Connection:
                 "The MongoDB client has retryWrites=false.",
                 hint="Remove it: a write whose reply is lost must be safe to repeat.",
             )
-        database = settings.database or client.get_default_database("henri_jobs").name
+        database = settings.database
+        if make_client is not None and not settings.database_is_set:
+            database = default_database_of(client, database)
         return cls(client, database, settings.collection)
 
     def collection(self, suffix: str = "") -> Collection[Document]:
@@ -111,6 +122,13 @@ class Connection:
         at = to_moment(local_time.replace(tzinfo=UTC) if local_time.tzinfo is None else local_time)
         reading = Reading(server=at, at=(sent + received) / 2, member=answer.get("me"))
         return received - sent, reading
+
+
+def default_database_of(client: MongoClient[t.Any], otherwise: str) -> str:
+    """Return the database that a client's own connection string names, or another where none."""
+    name = client.get_default_database(otherwise).name
+    # ``mongodb://.../admin`` is how many say where their user is kept.
+    return otherwise if name in RESERVED_DATABASES else name
 
 
 def client_of(uri: str) -> MongoClient[t.Any]:
@@ -141,6 +159,11 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
                 f"The database did not answer {what} within {seconds:g} s: {_short(error)}",
                 hint="Is it running, and is HENRI_JOBS_URI right?",
             ) from error
+        if isinstance(error, OperationFailure) and error.code in _NOT_ALLOWED:
+            raise StoreUnavailable(
+                f"The database does not allow {what}: {_short(error)}",
+                hint="Check the user and password in HENRI_JOBS_URI, and the user's roles.",
+            ) from error
         raise
 
 
@@ -149,7 +172,8 @@ def is_outage(error: PyMongoError) -> bool:
     if isinstance(error, ConnectionFailure | WriteConcernError) or error.timeout:
         return True
     if isinstance(error, BulkWriteError):
-        return not error.details["writeErrors"]
+        # Without any, it is the write concern that was not met.
+        return all(one["code"] in _NOT_NOW for one in error.details["writeErrors"])
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 
 from flask import current_app
@@ -10,6 +9,7 @@ from flask import current_app
 from ..checks import checked_names
 from ..durations import to_duration
 from ..errors import NotInstalled
+from ..log import logger
 from .os_signals import stopping
 from .runner import Runner
 
@@ -18,8 +18,6 @@ if t.TYPE_CHECKING:
 
     from ..durations import Duration
     from ..extension import HenriJobs
-
-logger = logging.getLogger("flask_henri_jobs")
 
 
 def work(

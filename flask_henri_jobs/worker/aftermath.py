@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 from collections import defaultdict
 
@@ -10,6 +9,7 @@ from .. import signals
 from ..errors import HenriJobsError, StoreUnavailable
 from ..finishing import Finisher
 from ..job import DEAD, DONE
+from ..log import logger
 from ..store.tallies import Ended
 
 if t.TYPE_CHECKING:
@@ -22,7 +22,6 @@ if t.TYPE_CHECKING:
     from .committer import Announcer, Settled
     from .loop import Outages
 
-logger = logging.getLogger("flask_henri_jobs")
 
 QUIET_MS = 5_000
 """A batch that somebody has counted in since is not swept: whoever did asks the question."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 import typing as t
+from dataclasses import dataclass
 from functools import partial
 
 from .. import signals
+from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
-from .execution import Ending
 from .loop import Loop
 
 if t.TYPE_CHECKING:
@@ -21,14 +22,17 @@ if t.TYPE_CHECKING:
 
     from ..job import Job
     from ..store.outcomes import Outcomes
+    from .execution import Ending
     from .loop import Outages
 
 MOST_AT_ONCE = 200
+MOST_REFUSALS = 3
 MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
 
-class Settled(t.NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Settled:
     """An attempt whose outcome is written.
 
     :param job: The job as it is stored now; None where the claim was lost, and the outcome with it.
@@ -59,19 +63,17 @@ class Committer:
         self._announcer = announcer
         self._followed_up = followed_up
         self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
+        self._outages = outages
         self._group: list[Ending] = []
-        self._written: list[Settled] = []
+        self._settled: list[Settled] = []
+        self._refusals = 0
+        self._is_last = False
         self._ended = threading.Event()
-        self._loop = Loop("henri-jobs-committer", self._round, outages)
+        self._loop = Loop("henri-jobs-committer", self._round)
 
     def start(self) -> None:
         """Start writing."""
         self._loop.start()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no group is being written or followed up."""
-        return not self._group
 
     def hand_over(self, ending: Ending) -> None:
         """Have an outcome written and announced. It returns at once, unless very many wait."""
@@ -88,38 +90,51 @@ class Committer:
 
     def _round(self) -> float:
         """See one group through. Where it met no database, the next round goes on with it."""
-        if not self._group:
+        if not self._group and not self._settled:
             self._group = self._take_ready()
-        if not self._group:
+        if not self._group and not self._settled:
             self._ended.set()
             return 1.0
-        if not self._written:
-            now = self._outcomes.write_many([(one.job, one.outcome) for one in self._group])
-            self._written = [Settled(*each) for each in zip(self._group, now, strict=True)]
-        self._followed_up(self._written)
-        for settled in self._written:
+        with self._outages.asking():
+            if not self._settled:
+                self._settled = self._write()
+            self._followed_up(self._settled)
+        for settled in self._settled:
             self._announcer.announce(settled)
-        self._group, self._written = [], []
+        self._settled = []
         return 0.0
 
     def _take_ready(self) -> list[Ending]:
         """Wait for an outcome, and return all that are there; none at the end."""
-        if self._ended.is_set():
-            return []
         group: list[Ending] = []
-        ending = self._ready.get()
-        while ending is not None:
-            group.append(ending)
-            if len(group) == MOST_AT_ONCE:
-                break
+        while not self._is_last and len(group) < MOST_AT_ONCE:
             try:
-                ending = self._ready.get_nowait()
+                ending = self._ready.get(block=not group)
             except queue.Empty:
                 break
-        if ending is None and group:
-            # The end comes after this group.
-            self._ready.put(None)
+            if ending is None:
+                self._is_last = True
+            else:
+                group.append(ending)
         return group
+
+    def _write(self) -> list[Settled]:
+        # An outcome that the database refuses holds up no other: its group is written one by one
+        # then, and it is dropped. Its job has no more heartbeats, and is recovered in time.
+        part = self._group[: 1 if self._refusals else None]
+        now = self._written(part) if self._refusals < MOST_REFUSALS else [None]
+        self._group = self._group[len(part) :]
+        self._refusals = 1 if self._group else 0
+        return [Settled(*each) for each in zip(part, now, strict=True)]
+
+    def _written(self, part: list[Ending]) -> list[Job | None]:
+        before = self._refusals
+        self._refusals = before + 1
+        try:
+            return self._outcomes.write_many([(one.job, one.outcome) for one in part])
+        except StoreUnavailable:
+            self._refusals = before
+            raise
 
 
 class Announcer:
@@ -153,15 +168,16 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (told := self._waiting.get()) is not None:
+        send: Callable[[Flask], None] | None
+        while (send := self._waiting.get()) is not None:
             with self._app.app_context():
-                told(self._app)
+                send(self._app)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del told
+            del send
 
 
 def _send(settled: Settled, app: Flask) -> None:
-    ending, job = settled
+    ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +10,7 @@ from .. import signals
 from ..clock import steady_seconds
 from ..durations import millis
 from ..job import DEAD, DONE
+from ..log import logger
 from ..signals import emit
 from .loop import Loop
 
@@ -23,8 +23,6 @@ if t.TYPE_CHECKING:
     from ..store import Store
     from .aftermath import Aftermath
     from .loop import Outages
-
-logger = logging.getLogger("flask_henri_jobs")
 
 ROUND_SECONDS = 1.0
 BATCHES_SECONDS = 5.0
@@ -64,7 +62,8 @@ class Housekeeping:
         self._settings = settings
         self._aftermath = aftermath
         self._duties = self._declared()
-        self._loop = Loop("henri-jobs-housekeeping", self.round, outages)
+        self._outages = outages
+        self._loop = Loop("henri-jobs-housekeeping", self.round)
 
     def start(self) -> None:
         """Start the rounds."""
@@ -80,7 +79,8 @@ class Housekeeping:
             if duty.due_at <= steady_seconds():
                 # Set first: a duty that fails is tried again at its own pace, and holds up none.
                 duty.due_at = steady_seconds() + duty.every
-                duty.do()
+                with self._outages.asking():
+                    duty.do()
         return max(0.0, min(duty.due_at for duty in self._duties) - steady_seconds())
 
     def recover(self) -> None:
@@ -95,6 +95,11 @@ class Housekeeping:
                     emit(
                         signals.job_died, self._app, job=job, error=job.error, attempt=job.attempts
                     )
+
+    def sweep_permits(self) -> None:
+        """Free the permits of runners that stopped answering (L3)."""
+        for permit in self._store.permits.sweep(self._settings.stuck_after):
+            logger.warning("Freed the permit %s#%d of %s.", permit.key, permit.slot, permit.runner)
 
     def prune(self) -> None:
         """Delete a step of what has been kept long enough (Q12)."""
@@ -119,6 +124,7 @@ class Housekeeping:
         pruning = min(60.0, max(ROUND_SECONDS, shortest.total_seconds() / 10))
         return [
             Duty("recovery", recovery, self.recover),
-            Duty("batches", BATCHES_SECONDS, self._aftermath.sweep),
+            Duty("sweep of permits", recovery, self.sweep_permits),
+            Duty("sweep of batches", BATCHES_SECONDS, self._aftermath.sweep),
             Duty("pruning", pruning, self.prune),
         ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import typing as t
 
 from .. import signals
 from ..ids import new_runner_id
+from ..log import logger
 from ..outcome import Snoozed
 from ..signals import emit
 from ..store.claims import Wish
@@ -32,8 +32,6 @@ if t.TYPE_CHECKING:
     from ..registry import Registry
     from ..settings import Settings
     from ..store import Store
-
-logger = logging.getLogger("flask_henri_jobs")
 
 CLOSING_SECONDS = 10.0
 """What a stop allows for writing the last outcomes, after the grace."""
@@ -65,7 +63,10 @@ class Runner:
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._stopping = False
         self._in_a_hurry = False
+        self._once = False
+        self._taken = 0
         self._policies: dict[str, RetryPolicy] = {}
+        self._limits = tasks.limits()
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -78,6 +79,7 @@ class Runner:
         self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
+            store.permits,
             self._holdings,
             store.clock,
             heartbeat=settings.heartbeat,
@@ -91,17 +93,10 @@ class Runner:
 
         :param once: End as soon as nothing is due and nothing runs.
         """
+        self._once = once
         self._start()
-        rounds = Rounds("the runner", self.feed_threads, self._outages)
         try:
-            while not self._stopping:
-                # Asked before the look: what ends during it may enqueue what the look has missed.
-                was_idle = self._is_idle
-                wait = rounds.next()
-                if once and wait and was_idle and self._is_idle:
-                    break
-                if wait and not self._stopping:
-                    self._wakeup.sleep(wait)
+            self._feed_until_stopped(Rounds("the runner", self.feed_threads))
         finally:
             self._stop()
 
@@ -124,22 +119,43 @@ class Runner:
             queues=self._queues,
             at_most=wanted,
             wanted=self._strangers.are_wanted,
+            limits=self._limits,
         )
-        jobs = self._store.claims.take(wish)
-        known = self._strangers.sent_away(jobs, self._store.claims)
-        self._holdings.add(known)
-        for job in known:
-            self._threads.perform(job)
+        known_at = self._holdings.now()
+        with self._outages.asking():
+            jobs = self._store.claims.take(wish)
+            self._taken += len(jobs)
+            known = self._strangers.taken_from(jobs)
+            self._holdings.add(known, known_at)
+            for job in known:
+                self._threads.perform(job)
+            self._strangers.send_away(self._store.claims)
         return 0.0 if jobs and self._threads.idle else self._poll_seconds
 
     @property
     def _poll_seconds(self) -> float:
         return self._settings.poll_interval.total_seconds()
 
+    def _feed_until_stopped(self, rounds: Rounds) -> None:
+        looked_twice = False
+        while not self._stopping:
+            taken, had_none = self._taken, self._has_none
+            wait = rounds.next()
+            if self._once and had_none and taken == self._taken and not rounds.are_failing:
+                # The look may have gone by what was true a moment ago; the last one must not.
+                if looked_twice:
+                    return
+                looked_twice = True
+                self._store.claims.look_again()
+                continue
+            looked_twice = False
+            if wait and not self._stopping:
+                self._wakeup.sleep(wait)
+
     @property
-    def _is_idle(self) -> bool:
-        """Whether nothing runs here, and all that follows from what ran is done."""
-        return self._threads.is_empty and not len(self._holdings) and self._committer.is_idle
+    def _has_none(self) -> bool:
+        """Whether every job that was taken is performed, and its outcome written."""
+        return self._threads.is_empty and not len(self._holdings)
 
     def _start(self) -> None:
         self._announcer.start()
@@ -153,6 +169,7 @@ class Runner:
         """Hand back what has not begun, finish what runs, write every outcome (W5)."""
         self._tell(signals.worker_stopping)
         self._hand_back(self._threads.take_back())
+        self._hand_back_late()
         finished = self._finish_within(self._grace)
         self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
@@ -181,9 +198,17 @@ class Runner:
                 logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
-        with self._outages.tolerated():
-            self._store.claims.hand_back(jobs)
+        if jobs:
+            with self._outages.tolerated():
+                self._store.claims.hand_back(jobs)
+                self._store.permits.give_back(jobs)
         self._holdings.drop(jobs)
+
+    def _hand_back_late(self) -> None:
+        """Put back what a claim took whose reply was lost, and the strangers that are left."""
+        with self._outages.tolerated():
+            self._store.claims.hand_back(self._store.claims.late())
+            self._strangers.send_away(self._store.claims)
 
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
@@ -195,8 +220,14 @@ class Runner:
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
-        self._holdings.drop([settled.ending.job for settled in group])
+        jobs = [settled.ending.job for settled in group]
+        self._store.permits.give_back(jobs)
+        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
+        # callback of their batch is to be seen by then.
         self._aftermath.follow(group)
+        self._holdings.drop(jobs)
+        if self._once and self._has_none:
+            self._wakeup.ring()
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

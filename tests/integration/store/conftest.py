@@ -68,9 +68,7 @@ def database(
 def jobs(database: Database[Document]) -> Collection[Document]:
     """The jobs' collection, with every index."""
     collection = database["henri_jobs"]
-    indexes.create(
-        collection, [*Candidates.INDEXES, *Admin.INDEXES, unique_index("henri_jobs")]
-    )
+    indexes.create(collection, [*Candidates.INDEXES, *Admin.INDEXES, unique_index("henri_jobs")])
     return collection
 
 

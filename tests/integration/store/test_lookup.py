@@ -6,17 +6,23 @@ import typing as t
 
 import pytest
 
-from flask_henri_jobs.errors import InvalidFilter, JobFailed, StoreUnavailable, UnknownJob, WaitTimeout
+from flask_henri_jobs.errors import (
+    InvalidFilter,
+    JobFailed,
+    StoreUnavailable,
+    UnknownJob,
+    WaitTimeout,
+)
 from flask_henri_jobs.store.filters import JobFilter
 from flask_henri_jobs.store.lookup import Lookup
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Now, Stored
     from pymongo import MongoClient
     from pymongo.collection import Collection
 
+    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
 
 

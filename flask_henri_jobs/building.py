@@ -61,13 +61,16 @@ class OpenBatch(Batch):
     :param announced: Tells of a job that was stored.
     """
 
-    __slots__ = ("_announced", "_in_doubt", "_state")
+    __slots__ = ("_announced", "_in_doubt", "_stamp", "_state")
 
     def __init__(self, batch: Batch, state: AppState, announced: Callable[[Job], Job]) -> None:
         super().__init__(batch.row, state.store.batches)
         self._state = state
         self._announced = announced
         self._in_doubt: list[Document] = []
+        self._stamp = {"batch_id": self.id}
+        if self.tenant is not None:
+            self._stamp["tenant"] = self.tenant
 
     def add(
         self, task: Task[P, t.Any] | Prepared[P, t.Any], /, *args: P.args, **kwargs: P.kwargs
@@ -146,9 +149,7 @@ class OpenBatch(Batch):
         self, prepared: Prepared[..., t.Any], args: Mapping[str, t.Any], now: Moment
     ) -> Document:
         row = self._state.enqueuer.row(prepared.task, args, prepared.overrides, now)
-        row["batch_id"] = self.id
-        if self.tenant is not None:
-            row["tenant"] = self.tenant
+        row.update(self._stamp)
         return row
 
     def _store(self, rows: list[Document], overrides: Overrides) -> list[Job]:

@@ -12,7 +12,7 @@ from ..checks import checked_choice, checked_int, checked_name
 from ..errors import BatchSealed, InvalidFilter, UnknownBatch
 from ..job import DEAD, PENDING, RUNNING as JOB_RUNNING, Document, Job
 from .connection import answering
-from .documents import update_of
+from .documents import changed, update_of
 from .filters import BATCH, JobFilter, is_text
 from .indexes import Index
 from .lookup import MOST_OFFSET, MOST_ON_A_PAGE
@@ -136,12 +136,16 @@ class Batches:
         """Bury up to a thousand waiting members as cancelled. Return them; none at the end."""
         which = {"batch_id": is_text(batch_id), "state": PENDING}
         while rows := list(self.jobs.find(which, limit=-STEP, hint=BATCH.name)):
+            update = _cancelled(self.now())
             ids = {"_id": {"$in": [row["_id"] for row in rows]}}
-            self.jobs.update_many({**ids, "state": PENDING}, _cancelled(self.now()))
-            # What this call buried, not what it read: a runner may have been quicker.
-            buried = self.jobs.find({**ids, "state": DEAD, "dead_reason": "cancelled"})
-            if jobs := [Job(row, self.lookup) for row in buried]:
-                return jobs
+            buried = self.jobs.update_many({**ids, "state": PENDING}, update).modified_count
+            if buried < len(rows):
+                # What was buried, not what was read: a runner may have been quicker.
+                dead = self.jobs.find({**ids, "state": DEAD, "dead_reason": "cancelled"}, ["_id"])
+                found = {row["_id"] for row in dead}
+                rows = [row for row in rows if row["_id"] in found]
+            if rows:
+                return [Job(changed(row, update), self.lookup) for row in rows]
         return []
 
     def ask_running_to_end(self, batch_id: str) -> int:

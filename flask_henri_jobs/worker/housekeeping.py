@@ -29,6 +29,9 @@ BATCHES_SECONDS = 5.0
 
 BATCHES_KEPT = timedelta(hours=1)
 """For how long a finished batch is kept at least: its callback may look at it."""
+SHORTEST_KEPT_MS = 1000
+PRUNING_SECONDS = 5.0
+"""How long one round deletes, a thousand jobs at a time; the next goes on from there."""
 
 
 @dataclass(slots=True)
@@ -111,8 +114,11 @@ class Housekeeping:
             self._store.batches.prune(self._store.clock.now() - millis(kept))
 
     def _prune(self, state: str, kept: timedelta) -> None:
-        before = self._store.clock.now() - round(kept.total_seconds() * 1000)
-        self._store.pruning.prune(state, before)
+        # A second at least: a job that has just ended may not be announced yet.
+        before = self._store.clock.now() - max(millis(kept), SHORTEST_KEPT_MS)
+        deadline = steady_seconds() + PRUNING_SECONDS
+        while self._store.pruning.prune(state, before) and steady_seconds() < deadline:
+            pass
 
     def _declared(self) -> list[Duty]:
         settings = self._settings

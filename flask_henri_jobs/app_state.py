@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .checks import shown
 from .enqueueing import Enqueuer
 from .errors import ConfigError
+from .finishing import Finisher
 from .process_local import ProcessLocal
 from .store import Store
 from .store.connection import Connection
@@ -55,6 +56,11 @@ class AppState:
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
         return self._ready().enqueuer
+
+    @property
+    def finisher(self) -> Finisher:
+        """What ends batches."""
+        return self._ready().finisher
 
     @property
     def client(self) -> Client:
@@ -117,7 +123,7 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
-        return Opened(store, Enqueuer(settings, store), server)
+        return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
         folder = self.settings.instance_path / EMBEDDED_FOLDER
@@ -139,5 +145,6 @@ class Opened:
 
     store: Store
     enqueuer: Enqueuer
+    finisher: Finisher
     server: EmbeddedServer | None
     installed: bool = False

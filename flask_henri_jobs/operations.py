@@ -7,6 +7,7 @@ import typing as t
 from flask import current_app
 
 from . import signals
+from .batch_operations import BatchOperations
 from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter, UnknownJob
@@ -52,6 +53,12 @@ class Operations:
     def state(self) -> AppState:
         """The current app's share of this extension."""
         raise AssertionError
+
+    def _announced(self, job: Job) -> Job:
+        """Tell of a job that was stored, and return it."""
+        if job.created and signals.job_enqueued.receivers:
+            emit(signals.job_enqueued, _app(), job=job)
+        return job
 
     def get(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none with that id."""
@@ -159,6 +166,11 @@ class Operations:
             DEAD: _kept(settings.keep_dead, keep_dead, "keep_dead"),
         }
         return {state: _pruned(self.state.store, state, time) for state, time in kept.items()}
+
+    @property
+    def batches(self) -> BatchOperations:
+        """The batches: ``get``, ``list``, ``jobs``, ``cancel``, ``delete``, ``open``."""
+        return BatchOperations(self.state, self._announced)
 
     def install(self) -> Names:
         """Make the indexes that are missing. Return their names; it may be repeated."""

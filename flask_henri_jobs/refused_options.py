@@ -28,6 +28,14 @@ def refuse_for_enqueue(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -
     _refuse(given, known, "an enqueue", CELERY_ENQUEUE, LATER_ENQUEUE)
 
 
+def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
+    """Refuse what ``jobs.batch()`` does not take.
+
+    :raises ConfigError: An option is of a later version, or unknown.
+    """
+    _refuse(given, known, "A batch", {}, LATER_BATCH)
+
+
 def _refuse(
     given: Mapping[str, t.Any],
     known: Mapping[str, t.Any],
@@ -68,6 +76,10 @@ LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
     "tags": "Pass what the job is about as an argument.",
     "tenant": "Pass the tenant as an argument.",
     "session": "Enqueue after the transaction has committed.",
+}
+
+LATER_BATCH: t.Final[Mapping[str, str]] = {
+    "session": "Open the batch after the transaction has committed.",
 }
 
 CELERY_TASK: t.Final[Mapping[str, str]] = {

@@ -34,6 +34,7 @@ cron
 clock_changes
 schedule
 job
+batch
 outcome
 context
 setting_readers
@@ -56,11 +57,12 @@ store.claims
 store.leases
 store.outcomes
 store.schedules
-store.batches
 store.runners
 store.queues
 store.walks
 store.lookup
+store.batches
+store.tallies
 store.admin
 store.figures
 store.pruning
@@ -72,8 +74,10 @@ unique
 task
 registry
 enqueueing
+finishing
 app_state
-batch
+building
+batch_operations
 operations
 worker.loop
 worker.holdings
@@ -81,6 +85,7 @@ worker.pace
 worker.execution
 worker.threads
 worker.committer
+worker.aftermath
 worker.keeper
 worker.strangers
 worker.housekeeping
@@ -98,6 +103,7 @@ cli.worker
 cli.jobs
 cli.bulk
 cli.system
+cli.batches
 cli
 inline
 extension

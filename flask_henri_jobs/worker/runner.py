@@ -12,6 +12,7 @@ from ..log import logger
 from ..outcome import Snoozed
 from ..signals import emit
 from ..store.claims import Wish
+from .aftermath import Aftermath
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
@@ -76,6 +77,9 @@ class Runner:
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._announcer = Announcer(app)
+        self._aftermath = Aftermath(
+            store, settings, self._announcer, self._outages, self._wakeup.ring
+        )
         self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
@@ -86,7 +90,7 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
-        self._housekeeping = Housekeeping(app, store, settings, self._outages)
+        self._housekeeping = Housekeeping(app, store, settings, self._outages, self._aftermath)
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
@@ -224,7 +228,9 @@ class Runner:
     def _give_up(self) -> None:
         """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
         with self._outages.tolerated():
-            for job in self._store.leases.recover_from(self.id, "was stopped"):
+            recovered = self._store.leases.recover_from(self.id, "was stopped")
+            self._aftermath.count(recovered)
+            for job in recovered:
                 logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
@@ -252,9 +258,12 @@ class Runner:
             self._announcer.announce(Settled(never_begun, None))
 
     def _follow_up(self, group: list[Settled]) -> None:
-        """Do what follows from outcomes that are written; each of it may be repeated."""
+        """Do what follows from outcomes that are written; it may be called again with the same."""
         jobs = [settled.ending.job for settled in group]
         self._store.permits.give_back(jobs)
+        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
+        # callback of their batch is to be seen by then.
+        self._aftermath.follow(group)
         self._holdings.drop(jobs)
         if self._once and self._has_none:
             self._wakeup.ring()

@@ -9,6 +9,7 @@ from .. import signals
 from ..ids import new_runner_id
 from ..log import logger
 from ..outcome import Snoozed
+from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from ..store.claims import Wish
 from .committer import Announcer, Committer, Settled
@@ -21,7 +22,6 @@ from .strangers import Strangers
 from .threads import Threads
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
     from flask import Flask
@@ -39,7 +39,7 @@ CLOSING_SECONDS = 10.0
 class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
-    :param queues: Take from these only; None takes from all.
+    :param queues: Take from these only; None takes from those of the settings, or else from all.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Runner:
         store: Store,
         settings: Settings,
         *,
-        queues: Sequence[str] | None = None,
+        queues: QueueSelection | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Runner:
         self._tasks = tasks
         self._store = store
         self._settings = settings
-        self._queues = queues if queues is not None else settings.queues
+        self._queues = QueueTurns(queues or settings.queues or ALL_QUEUES)
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._stopping = False
         self._in_a_hurry = False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..clock import steady_seconds
 from ..job import PENDING, Document
-from .documents import IN_ORDER
+from .documents import IN_ORDER, one_batch
 from .indexes import Index
 
 if t.TYPE_CHECKING:
@@ -179,8 +179,7 @@ class Candidates:
 
     def _find(self, which: Document, limit: int) -> list[Document]:
         unlimited = {"state": PENDING, "concurrency_key": None, **which}
-        # A negative limit asks for one batch, and leaves no cursor behind to be closed.
-        return list(self.jobs.find(unlimited, sort=IN_ORDER, limit=-limit, hint=CLAIM.name))
+        return list(self.jobs.find(unlimited, sort=IN_ORDER, hint=CLAIM.name, **one_batch(limit)))
 
     def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
         # The walk is in order over all of these queues: whatever stands before this row was seen.

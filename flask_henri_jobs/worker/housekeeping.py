@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .. import signals
 from ..clock import steady_seconds
+from ..durations import millis
 from ..job import DEAD, DONE
 from ..log import logger
 from ..signals import emit
@@ -23,6 +24,9 @@ if t.TYPE_CHECKING:
     from .loop import Outages
 
 ROUND_SECONDS = 1.0
+SHORTEST_KEPT_MS = 1000
+PRUNING_SECONDS = 5.0
+"""How long one round deletes, a thousand jobs at a time; the next goes on from there."""
 
 
 @dataclass(slots=True)
@@ -92,8 +96,11 @@ class Housekeeping:
                 self._prune(state, kept)
 
     def _prune(self, state: str, kept: timedelta) -> None:
-        before = self._store.clock.now() - round(kept.total_seconds() * 1000)
-        self._store.pruning.prune(state, before)
+        # A second at least: a job that has just ended may not be announced yet.
+        before = self._store.clock.now() - max(millis(kept), SHORTEST_KEPT_MS)
+        deadline = steady_seconds() + PRUNING_SECONDS
+        while self._store.pruning.prune(state, before) and steady_seconds() < deadline:
+            pass
 
     def _declared(self) -> list[Duty]:
         settings = self._settings

@@ -42,7 +42,7 @@ def test_every_setting_has_a_reader() -> None:
     """What is read and what is kept are the same settings."""
     fields = {field.name for field in dataclasses.fields(Settings)}
 
-    assert fields - {"app_name", "instance_path"} == READERS.keys()
+    assert fields - {"app_name", "instance_path", "database_is_set"} == READERS.keys()
 
 
 @pytest.mark.parametrize(

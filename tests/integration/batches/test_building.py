@@ -24,8 +24,9 @@ from flask_henri_jobs.store.inbox import Inbox
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Tasks
     from pymongo.collection import Collection
+
+    from conftest import Tasks
 
 Document: t.TypeAlias = dict[str, t.Any]
 

@@ -82,7 +82,7 @@ class Store:
         return names
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the indexes, a sentence each; nothing when all is well (Q13)."""
+        """Return what is wrong with the indexes, a sentence each; nothing where all is well."""
         with answering("the index check"):
             return indexes.wrong(self.connection.collection(), self._declared())
 

@@ -6,9 +6,9 @@ import typing as t
 
 import pytest
 
+from bad_inputs import BAD_SETTINGS
 from flask_henri_jobs.errors import ConfigError
 from flask_henri_jobs.settings import Settings
-from tests.bad_inputs import BAD_SETTINGS
 
 
 @pytest.mark.parametrize(("config", "message"), BAD_SETTINGS)

@@ -6,8 +6,11 @@ A list for each door that input comes in by: ``(the input, the message)``.
 
 from __future__ import annotations
 
+import enum
+import io
+import math
 import typing as t
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 NAME = "Give text of 1 to 512 bytes without control characters."
 DURATION = (
@@ -237,6 +240,320 @@ BAD_SETTINGS: list[tuple[dict[str, t.Any], str]] = [
             ]
         ),
     ),
+]
+
+WHOLE = "Give a whole number,"
+MOMENT = "Give a datetime with a time zone."
+ZONE = "Say datetime.now(UTC) rather than datetime.now(), or .replace(tzinfo=...)."
+LOAD = "Pass its id, and load it inside the task."
+
+#: What ``@jobs.task`` is given, for the function ``mail(user_id, *, subject="Hello")``.
+BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
+    ({"que": "low"}, "There is no option que= of the task mail. Did you mean 'queue'?"),
+    (
+        {"max_retries": 3},
+        (
+            "There is no option max_retries= of the task mail; it is Celery's."
+            " Say max_attempts=, which counts the first attempt: max_retries=3 is max_attempts=4."
+        ),
+    ),
+    (
+        {"bind": True},
+        (
+            "There is no option bind= of the task mail; it is Celery's."
+            " Use current_job, which is the job in hand."
+        ),
+    ),
+    (
+        {"autoretry_for": (ValueError,)},
+        (
+            "There is no option autoretry_for= of the task mail; it is Celery's."
+            " Say retry_on=; without it every exception is retried."
+        ),
+    ),
+    (
+        {"rate": "10/m"},
+        (
+            "The option rate= of the task mail comes with a later version."
+            " Give the task a queue of its own, and a worker with few threads."
+        ),
+    ),
+    (
+        {"store_result": True},
+        (
+            "The option store_result= of the task mail comes with a later version."
+            " Have the task store what it makes."
+        ),
+    ),
+    ({"queue": 7}, f"queue= of the task mail is an int, and text is due. {NAME}"),
+    ({"queue": {"$ne": None}}, f"queue= of the task mail is a dict, and text is due. {NAME}"),
+    ({"priority": 101}, f"priority= of the task mail is 101. {WHOLE} -100 to 100."),
+    ({"priority": True}, f"priority= of the task mail is True. {WHOLE} -100 to 100."),
+    ({"max_attempts": 0}, f"max_attempts= of the task mail is 0. {WHOLE} 1 to 1000000."),
+    ({"max_attempts": "3"}, f"max_attempts= of the task mail is '3'. {WHOLE} 1 to 1000000."),
+    (
+        {"unique": 7},
+        (
+            "unique= of the task mail is 7."
+            " Give True, an argument's name, a tuple of names, or a callable."
+        ),
+    ),
+    (
+        {"unique": ()},
+        (
+            "unique= of the task mail is ()."
+            " Give True, an argument's name, a tuple of names, or a callable."
+        ),
+    ),
+    (
+        {"unique": ("user_id", "subjct")},
+        (
+            "unique= of the task mail names 'subjct', which is not one of its arguments."
+            " It has user_id, subject."
+        ),
+    ),
+    ({"expires": "soon"}, f"expires= of the task mail is 'soon'. {DURATION}"),
+    (
+        {"expires": 0},
+        "expires= of the task mail is zero. Give how long the job stays worth doing.",
+    ),
+    (
+        {"backoff": "5s"},
+        (
+            "backoff= of the task mail is '5s'. Give a mapping such as"
+            ' {"base": "5s", "factor": 4, "max": "1h", "jitter": 0.15}.'
+        ),
+    ),
+    (
+        {"backoff": {"facto": 2}},
+        "backoff= of the task mail has the unknown key 'facto'. Did you mean 'factor'?",
+    ),
+    (
+        {"retry_on": "ValueError"},
+        (
+            "retry_on= of the task mail is 'ValueError'."
+            " Give an exception class, or a tuple of them."
+        ),
+    ),
+    (
+        {"discard_on": [ValueError("x")]},
+        (
+            "discard_on= of the task mail is [ValueError('x')]."
+            " Give an exception class, or a tuple of them."
+        ),
+    ),
+]
+
+#: What ``using`` is given.
+BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
+    ({"que": "low"}, "There is no option que= of an enqueue. Did you mean 'queue'?"),
+    (
+        {"countdown": 60},
+        (
+            "There is no option countdown= of an enqueue; it is Celery's."
+            " Say wait=, or use apply_async(countdown=)."
+        ),
+    ),
+    ({"task_id": "a"}, "There is no option task_id= of an enqueue; it is Celery's. Say id=."),
+    (
+        {"tags": ("order:42",)},
+        (
+            "The option tags= of an enqueue comes with a later version."
+            " Pass what the job is about as an argument."
+        ),
+    ),
+    (
+        {"session": object()},
+        (
+            "The option session= of an enqueue comes with a later version."
+            " Enqueue after the transaction has committed."
+        ),
+    ),
+    ({"id": {"$gt": ""}}, f"id is a dict, and text is due. {NAME}"),
+    ({"id": ""}, f"id is empty. {NAME}"),
+    ({"queue": ["low"]}, f"queue is a list, and text is due. {NAME}"),
+    ({"queue": "x" * 513}, f"queue is 513 bytes long. {NAME}"),
+    ({"priority": -101}, f"priority is -101. {WHOLE} -100 to 100."),
+    ({"max_attempts": 2.5}, f"max_attempts is 2.5. {WHOLE} 1 to 1000000."),
+    ({"wait": "5 minutes"}, f"wait is '5 minutes'. {DURATION}"),
+    ({"wait": -1}, f"wait is -1. {DURATION}"),
+    (
+        {"wait": datetime(2030, 1, 1, tzinfo=UTC)},
+        "wait is a moment, and a duration is due. Say at=.",
+    ),
+    ({"at": "2030-01-01"}, f"at is a str, and a moment is due. {MOMENT}"),
+    (
+        {"at": datetime(2030, 1, 1)},
+        f"at is 2030-01-01T00:00:00, which names no moment without a time zone. {ZONE}",
+    ),
+    (
+        {"wait": "5m", "at": datetime(2030, 1, 1, tzinfo=UTC)},
+        "Both wait= and at= are given. Give one of them.",
+    ),
+    ({"unique": ""}, f"unique is empty. {NAME}"),
+    ({"unique": "x" * 513}, f"unique is 513 bytes long. {NAME}"),
+    (
+        {"unique": True},
+        (
+            "unique is a bool, and the key itself is due."
+            " Give text; what makes a key of the arguments is an option of the task."
+        ),
+    ),
+    (
+        {"unique": "batch:7"},
+        (
+            "unique is 'batch:7', and keys that begin so are the queue's own."
+            " Begin it with the task's name."
+        ),
+    ),
+    ({"on_conflict": "ignore"}, "on_conflict is 'ignore'. Give 'return', 'raise' or 'replace'."),
+    ({"expires": 0}, "expires is zero. Give how long the job stays worth doing."),
+    (
+        {"expires": datetime(2030, 1, 1)},
+        f"expires is 2030-01-01T00:00:00, which names no moment without a time zone. {ZONE}",
+    ),
+]
+
+
+class User:
+    """A model of an application."""
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+def circle() -> list[t.Any]:
+    items: list[t.Any] = []
+    items.append(items)
+    return items
+
+
+#: The arguments of ``mail.delay(...)``, for ``mail(user_id, *, subject="Hello")``.
+BAD_ARGUMENTS: list[tuple[tuple[t.Any, ...], dict[str, t.Any], str]] = [
+    (
+        (),
+        {},
+        (
+            "The task mail does not take these arguments: missing a required argument: 'user_id'."
+            " It takes user_id, subject."
+        ),
+    ),
+    (
+        (7, "Hi"),
+        {},
+        (
+            "The task mail does not take these arguments: too many positional arguments."
+            " It takes user_id, subject."
+        ),
+    ),
+    (
+        (7,),
+        {"subjct": "Hi"},
+        (
+            "The task mail does not take these arguments: got an unexpected keyword argument"
+            " 'subjct'. It takes user_id, subject."
+        ),
+    ),
+    (
+        (7,),
+        {"user_id": 8},
+        (
+            "The task mail does not take these arguments: multiple values for argument 'user_id'."
+            " It takes user_id, subject."
+        ),
+    ),
+    ((User(),), {}, f"args.user_id is a User instance. {LOAD}"),
+    (([7, User()],), {}, f"args.user_id[1] is a User instance. {LOAD}"),
+    (
+        ({"home address": {"since": User}},),
+        {},
+        (
+            "args.user_id['home address'].since is a class."
+            " Pass its name, and look it up inside the task."
+        ),
+    ),
+    (
+        (datetime(2030, 1, 1),),
+        {},
+        (
+            "args.user_id is a naive datetime, 2030-01-01 00:00:00."
+            " Say where it holds: datetime.now(UTC), or value.replace(tzinfo=...)."
+        ),
+    ),
+    ((math.nan,), {}, "args.user_id is nan. JSON has no such number: pass None, or text."),
+    ((-math.inf,), {}, "args.user_id is -inf. JSON has no such number: pass None, or text."),
+    (
+        ({7: "seven"},),
+        {},
+        (
+            "args.user_id has a key of the type int."
+            " Keys are text: pass str(key), or a list of pairs."
+        ),
+    ),
+    (
+        (7,),
+        {"subject": "\ud800"},
+        (
+            "args.subject holds a lone surrogate, '\\ud800'."
+            ' It is not text: pass value.encode("utf-8", "surrogatepass").'
+        ),
+    ),
+    ((circle(),), {}, f"args.user_id[0] leads back to args.user_id. {LOAD}"),
+    (
+        (io.StringIO(),),
+        {},
+        "args.user_id is a file. Store it where the worker can read it, and pass its path or id.",
+    ),
+    ((print,), {}, "args.user_id is a function. Pass its name, and look it up inside the task."),
+    ((Colour.RED,), {}, "args.user_id is a member of the enum Colour. Pass its .value."),
+    (
+        (7,),
+        {"subject": "x" * 600_000},
+        (
+            "args takes 600026 bytes as JSON, and at most 524288 are allowed."
+            " Store it, and pass its id."
+        ),
+    ),
+]
+
+STATES = "Give 'pending', 'running', 'done' or 'dead'."
+REASONS = "Give 'failed', 'lost', 'timeout', 'discarded', 'cancelled' or 'expired'."
+
+#: What selects jobs, in ``jobs.list``, ``count``, ``retry_all`` and ``delete_all`` (Q9).
+BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [
+    ({"state": "ded"}, f"state is 'ded'. {STATES}"),
+    ({"state": {"$ne": "done"}}, f"state is a dict, and text is due. {STATES}"),
+    ({"state": ["dead"]}, f"state is a list, and text is due. {STATES}"),
+    ({"queue": {"$gt": ""}}, f"queue is a dict, and text is due. {NAME}"),
+    ({"queue": ""}, f"queue is empty. {NAME}"),
+    ({"queue": "a\0b"}, f"queue is 'a\\x00b'. {NAME}"),
+    ({"name": 7}, f"name is an int, and text is due. {NAME}"),
+    ({"name": b"mail"}, f"name is a bytes, and text is due. {NAME}"),
+    ({"tenant": {"$exists": False}}, f"tenant is a dict, and text is due. {NAME}"),
+    ({"batch": ["a"]}, f"batch is a list, and text is due. {NAME}"),
+    ({"tag": {"$regex": "."}}, f"tag is a dict, and text is due. {NAME}"),
+    ({"reason": "crashed"}, f"reason is 'crashed'. {REASONS}"),
+    (
+        {"reason": "failed", "state": "done"},
+        (
+            "reason is 'failed', and state is 'done': only dead jobs have a reason."
+            " Leave one of the two out."
+        ),
+    ),
+]
+
+#: What ``jobs.get``, ``retry`` and ``delete`` are given.
+BAD_IDS: list[tuple[t.Any, str]] = [
+    ({"$gt": ""}, f"id is a dict, and text is due. {NAME}"),
+    ({"$where": "sleep(1000)"}, f"id is a dict, and text is due. {NAME}"),
+    (["a"], f"id is a list, and text is due. {NAME}"),
+    (7, f"id is an int, and text is due. {NAME}"),
+    (None, f"id is None, and text is due. {NAME}"),
+    (b"a", f"id is a bytes, and text is due. {NAME}"),
+    ("", f"id is empty. {NAME}"),
+    ("a\0b", f"id is 'a\\x00b'. {NAME}"),
+    ("x" * 513, f"id is 513 bytes long. {NAME}"),
 ]
 
 SPAN = "Give seconds, or 250ms, 30s, 5m, 2h, 1d, 1w."

@@ -91,16 +91,20 @@ class Candidates:
         at_most: int,
         now: Moment,
         wanted: Callable[[Document], bool],
+        takes: Callable[[Document], bool] = lambda _: True,
     ) -> list[Document]:
         """Return up to so many due and unlimited jobs that are wanted, in order.
 
         :param queues: Take from these only; None takes from every queue that has work.
+        :param takes: Asked of each in turn; the first that is not taken ends the look.
         """
         named = self.queues_with_work() if queues is None else queues
         found: list[Document] = []
         stepped = 0
         for row in self._in_order(named, at_most, now):
             if wanted(row):
+                if not takes(row):
+                    break
                 found.append(row)
                 if len(found) == at_most:
                     break

@@ -39,7 +39,9 @@ class Wish:
 
     :param runner: Its id.
     :param queues: Only from these; None takes from all.
-    :param at_most: How many.
+    :param at_most: How many: one for each free thread.
+    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
+    :param takes: Asked of each unlimited job in turn; the first that is not taken ends the look.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     """
@@ -47,6 +49,8 @@ class Wish:
     runner: str
     queues: Sequence[str] | None
     at_most: int
+    ahead: int = 0
+    takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -101,7 +105,8 @@ class Claims:
             return False
 
         queues = self.candidates.queues_with_work() if wish.queues is None else wish.queues
-        unlimited = self.candidates.read(queues, wish.at_most, now, is_unlimited)
+        most = wish.at_most + wish.ahead
+        unlimited = self.candidates.read(queues, most, now, is_unlimited, wish.takes)
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
         return self.limited.choose(
@@ -204,6 +209,7 @@ class Claims:
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
         self.candidates.look_again()
+        self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.

@@ -55,10 +55,13 @@ class LimitedWork:
     ) -> Choice:
         """Return the next jobs, each limited one with a permit that was taken for it.
 
-        :param unlimited: The next unlimited jobs, in order.
+        :param unlimited: The next unlimited jobs, in order; there may be more than ``at_most``.
+        :param at_most: No limited job is taken that is not among the first so many of all.
         :param limits: The limits by the names of their tasks. A job with a key whose task has
             none any more, or is unknown here, needs no permit.
         """
+        if not at_most:
+            return Choice(unlimited)
         heads = [head for head in self.keys.heads(queues, now) if wanted(head.as_row)]
         heads = _worth_asking(heads, unlimited, at_most)
         if not heads:
@@ -140,8 +143,8 @@ class _Line:
 
 def _worth_asking(heads: list[Head], unlimited: list[Document], at_most: int) -> list[Head]:
     """Return the heads that may be among the first so many jobs."""
-    if len(unlimited) == at_most:
-        last = _order(unlimited[-1])
+    if len(unlimited) >= at_most:
+        last = _order(unlimited[at_most - 1])
         heads = [head for head in heads if head.order < last]
     return heads[:MOST_KEYS_ASKED]
 
@@ -149,7 +152,7 @@ def _worth_asking(heads: list[Head], unlimited: list[Document], at_most: int) ->
 def _merged(
     unlimited: list[Document], lines: list[_Line], at_most: int
 ) -> tuple[list[Document], list[tuple[Head, int | None]]]:
-    """Return the first so many jobs of all: unlimited rows, and heads with a slot for each."""
+    """Return unlimited rows, and the heads among the first so many of all with a slot for each."""
     rows: list[Document] = []
     picked: list[tuple[Head, int | None]] = []
     waiting: list[tuple[t.Any, int, _Line | Document]] = [
@@ -159,10 +162,12 @@ def _merged(
         (line.head.order, len(unlimited) + number, line) for number, line in enumerate(lines)
     ]
     heapq.heapify(waiting)
-    while waiting and len(rows) + len(picked) < at_most:
+    while waiting:
         _, number, first = heapq.heappop(waiting)
         if not isinstance(first, _Line):
             rows.append(first)
+            continue
+        if len(rows) + len(picked) >= at_most:
             continue
         picked.append((first.head, first.slots.pop()))
         if first.next():

@@ -24,7 +24,7 @@ from flask_henri_jobs.store.inbox import Inbox
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Tasks
+    from integration.batches.conftest import Tasks
     from pymongo.collection import Collection
 
 Document: t.TypeAlias = dict[str, t.Any]

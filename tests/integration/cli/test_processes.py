@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 
 if t.TYPE_CHECKING:
     from flask_henri_jobs.job import Job

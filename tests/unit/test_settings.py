@@ -223,8 +223,13 @@ def test_database_when_unset(uri: str | None, app_name: str, database: str) -> N
 
 
 def test_database_when_set() -> None:
-    """A database that is set wins over the URI's."""
-    assert read({"HENRI_JOBS_URI": "mongodb://db/a", "HENRI_JOBS_DATABASE": "b"}).database == "b"
+    """A database that is set wins over the URI's, and it is known that it was set."""
+    in_config = read({"HENRI_JOBS_URI": "mongodb://db/a", "HENRI_JOBS_DATABASE": "b"})
+
+    assert (in_config.database, in_config.database_is_set) == ("b", True)
+    assert read(database="b").database_is_set
+    assert not read({"HENRI_JOBS_URI": "mongodb://db/a"}).database_is_set
+    assert not read({"HENRI_JOBS_DATABASE": None}).database_is_set
 
 
 @pytest.mark.parametrize(

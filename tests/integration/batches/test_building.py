@@ -24,9 +24,8 @@ from flask_henri_jobs.store.inbox import Inbox
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
+    from integration.batches.conftest import Tasks
     from pymongo.collection import Collection
-
-    from conftest import Tasks
 
 Document: t.TypeAlias = dict[str, t.Any]
 

@@ -24,8 +24,9 @@ from flask_henri_jobs.store.inbox import Inbox
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Tasks
     from pymongo.collection import Collection
+
+    from batch_tasks import Tasks
 
 Document: t.TypeAlias = dict[str, t.Any]
 
@@ -93,9 +94,9 @@ def test_sealed_after_its_jobs_ended(
 
 def test_builder_that_raises(jobs: HenriJobs, tasks: Tasks, work_off: Callable[[], None]) -> None:
     """B4: an exception in the block leaves the batch unsealed: no callback follows."""
-    with pytest.raises(ZeroDivisionError), jobs.batch(callback=tasks.finished) as batch:
-        batch.add(tasks.work, 1)
-        raise ZeroDivisionError
+    batch = jobs.batch(callback=tasks.finished)
+    with pytest.raises(ZeroDivisionError), batch:
+        batch.add_many(tasks.work, ({"n": 2 // n} for n in (2, 1, 0)))
 
     work_off()
 
@@ -171,7 +172,7 @@ def test_conflict_is_raised(jobs: HenriJobs, tasks: Tasks) -> None:
 
 
 def test_many(jobs: HenriJobs, tasks: Tasks) -> None:
-    """Jobs are stored a thousand at a time and returned in the order given, from a generator too."""
+    """Very many jobs are stored, from a generator too, and returned in the order given."""
     with jobs.batch() as batch:
         added = batch.add_many(tasks.work, ({"n": n} for n in range(2_345)))
 

@@ -48,6 +48,11 @@ class AppState:
         return self._ready().store
 
     @property
+    def store_as_it_is(self) -> Store:
+        """This process's store, which may lack its indexes. Nothing is asked of the database."""
+        return self._opened.get().store
+
+    @property
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
         return self._ready().enqueuer
@@ -67,10 +72,21 @@ class AppState:
         """The queue's database, with the client's own options and not the queue's stricter ones."""
         return self.client.get_database(self.store.connection.database.name)
 
+    def reach(self) -> None:
+        """See that the database answers.
+
+        :raises StoreUnavailable: It does not, in the time that an enqueue has.
+        """
+        self.store_as_it_is.connection.reach(self.settings.enqueue_timeout.total_seconds())
+
     def close(self) -> None:
-        """Give up this process's client, and its share of an embedded database."""
+        """Give up this process's client, and its share of an embedded database.
+
+        A client that the application made is the application's to close.
+        """
         if opened := self._opened.forget():
-            opened.store.connection.close()
+            if self.make_client is None:
+                opened.store.connection.close()
             if opened.server is not None:
                 opened.server.leave()
 

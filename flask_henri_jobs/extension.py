@@ -17,13 +17,14 @@ from .operations import Operations
 from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
 from .settings import Settings
-from .task import Task, default_name
+from .task import Task, default_name, where_defined
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from .durations import Duration
     from .job import Job
+    from .queues import QueuesOption
     from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
@@ -108,7 +109,10 @@ class HenriJobs(Operations):
         """
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            name = options.get("name") or default_name(function)
+            name = options.get("name")
+            if name is None:
+                name = default_name(function)
+            checked_name(name, f"name= of the task at {where_defined(function)}")
             defaults = TaskDefaults.read(options, f"the task {name}")
             task = Task(function, self, defaults)
             self.tasks.add(task)
@@ -183,13 +187,15 @@ class HenriJobs(Operations):
         self,
         *,
         once: bool = False,
-        queues: str | Iterable[str] | None = None,
+        queues: QueuesOption | None = None,
         threads: int | None = None,
         grace: Duration | None = None,
     ) -> None:
         """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
 
         :param once: Return as soon as nothing is due and nothing runs.
+        :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
+            weights ``"mail:4,*:1"``; None takes from those of the settings.
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work

@@ -30,6 +30,7 @@ tags
 codec
 arguments
 limit
+queues
 cron
 clock_changes
 schedule
@@ -81,6 +82,7 @@ batch_operations
 operations
 worker.loop
 worker.holdings
+worker.pace
 worker.execution
 worker.threads
 worker.committer

@@ -14,6 +14,7 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
+from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, is_as_read
@@ -38,15 +39,19 @@ class Wish:
     """Which jobs a runner would take.
 
     :param runner: Its id.
-    :param queues: Only from these; None takes from all.
-    :param at_most: How many.
+    :param queues: The queues that it takes from, and whose turn it is.
+    :param at_most: How many: one for each free thread.
+    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
+    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     """
 
     runner: str
-    queues: Sequence[str] | None
     at_most: int
+    ahead: int = 0
+    queues: QueueTurns = field(default_factory=QueueTurns)
+    takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -100,20 +105,16 @@ class Claims:
             keyless[limit.group].append(row["_id"])
             return False
 
-        queues = self.candidates.queues_with_work() if wish.queues is None else wish.queues
-        unlimited = self.candidates.read(queues, wish.at_most, now, is_unlimited)
+        shares = wish.queues.shares(self.candidates.queues_with_work)
+        most = wish.at_most + wish.ahead
+        unlimited = [
+            row
+            for queues in shares.values()
+            for row in self.candidates.read(queues, most, now, is_unlimited)
+        ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
-        return self.limited.choose(
-            unlimited,
-            queues,
-            wish.limits,
-            wish.wanted,
-            at_most=wish.at_most,
-            now=now,
-            runner=wish.runner,
-            token=token,
-        )
+        return self.limited.choose(unlimited, shares, wish, now=now, token=token)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
         if permits:
@@ -204,6 +205,7 @@ class Claims:
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
         self.candidates.look_again()
+        self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.

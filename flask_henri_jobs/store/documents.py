@@ -143,4 +143,5 @@ def update_of(fields: Document, removed: Iterable[str] | Document = ()) -> Docum
 def changed(row: Mapping[str, t.Any], update: Document) -> Document:
     """Return a row as an update of ``update_of`` leaves it."""
     removed = update.get("$unset", {})
-    return {key: value for key, value in row.items() if key not in removed} | update["$set"]
+    kept = {key: value for key, value in row.items() if key not in removed}
+    return {**kept, **update["$set"]}

@@ -141,7 +141,7 @@ class Inbox:
             row["_id"]: by_id.get(row["_id"]) or by_key.get((row["name"], row.get("unique_key")))
             for row in rows
         }
-        return {id: holder for id, holder in holders.items() if holder is not None}
+        return {row_id: holder for row_id, holder in holders.items() if holder is not None}
 
     def _holder(self, row: Document, details: t.Any, on_conflict: OnConflict) -> Document | None:
         if "_id" in (details or {}).get("keyPattern", {}):

@@ -6,9 +6,11 @@ import time
 import typing as t
 
 from .. import signals
+from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
 from ..outcome import Snoozed
+from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from ..store.claims import Wish
 from .aftermath import Aftermath
@@ -18,11 +20,11 @@ from .holdings import Holdings
 from .housekeeping import Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
+from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
 from .strangers import Strangers
 from .threads import Threads
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
     from flask import Flask
@@ -40,7 +42,7 @@ CLOSING_SECONDS = 10.0
 class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
-    :param queues: Take from these only; None takes from all.
+    :param queues: Take from these only; None takes from those of the settings, or else from all.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Runner:
         store: Store,
         settings: Settings,
         *,
-        queues: Sequence[str] | None = None,
+        queues: QueueSelection | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
     ) -> None:
@@ -59,7 +61,7 @@ class Runner:
         self._tasks = tasks
         self._store = store
         self._settings = settings
-        self._queues = queues if queues is not None else settings.queues
+        self._queues = QueueTurns(queues or settings.queues or ALL_QUEUES)
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._stopping = False
         self._in_a_hurry = False
@@ -67,6 +69,8 @@ class Runner:
         self._taken = 0
         self._policies: dict[str, RetryPolicy] = {}
         self._limits = tasks.limits()
+        self._pace = Pace()
+        self._fed_at = 0.0
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -111,16 +115,10 @@ class Runner:
 
     def feed_threads(self) -> float:
         """Take a job for every idle thread. Return the seconds until the next look (W1)."""
-        wanted = self._threads.idle
-        if not wanted:
-            return self._poll_seconds
-        wish = Wish(
-            runner=self.id,
-            queues=self._queues,
-            at_most=wanted,
-            wanted=self._strangers.are_wanted,
-            limits=self._limits,
-        )
+        free = self._threads.idle
+        if not free and not self._runs_dry:
+            return self._wait_for_threads()
+        wish = self._wish(free)
         known_at = self._holdings.now()
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
@@ -130,7 +128,44 @@ class Runner:
             for job in known:
                 self._threads.perform(job)
             self._strangers.send_away(self._store.claims)
-        return 0.0 if jobs and self._threads.idle else self._poll_seconds
+        self._fed_at = steady_seconds()
+        self._threads.low_water = self._threads.waiting // 2
+        return 0.0 if jobs and self._threads.idle else self._longest_wait
+
+    @property
+    def _runs_dry(self) -> bool:
+        """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
+        waiting = self._threads.waiting
+        return waiting > 0 and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+
+    @property
+    def _ahead_seconds(self) -> float:
+        return AHEAD_SECONDS * self._threads.count
+
+    def _wish(self, free: int) -> Wish:
+        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
+        ahead = Ahead(self._pace, free, seconds)
+        return Wish(
+            runner=self.id,
+            queues=self._queues,
+            at_most=free,
+            ahead=self._pace.jobs_in(seconds),
+            takes=ahead.takes,
+            wanted=self._strangers.are_wanted,
+            limits=self._limits,
+        )
+
+    def _wait_for_threads(self) -> float:
+        """Give back what was claimed ahead and cannot begin soon. Return the seconds to wait."""
+        if self._threads.waiting and steady_seconds() - self._fed_at > LONGEST_WAIT:
+            self._hand_back(self._threads.take_back())
+        return self._longest_wait
+
+    @property
+    def _longest_wait(self) -> float:
+        return (
+            min(self._poll_seconds, LONGEST_WAIT) if self._threads.waiting else self._poll_seconds
+        )
 
     @property
     def _poll_seconds(self) -> float:
@@ -213,7 +248,10 @@ class Runner:
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
         if self._keeper.may_begin(job):
-            self._committer.hand_over(self._ending_of(job))
+            began = steady_seconds()
+            ending = self._ending_of(job)
+            self._pace.note(job.name, steady_seconds() - began)
+            self._committer.hand_over(ending)
         else:
             never_begun = Ending(job, Snoozed(at=0, run_at=0))
             self._announcer.announce(Settled(never_begun, None))

@@ -37,7 +37,7 @@ def test_callback_after_the_last_job(
     """B2: the callback is called once, with its arguments and the counts; dead jobs count."""
     with jobs.batch(callback=tasks.finished, callback_args={"account": 7}, name="import") as batch:
         batch.add(tasks.work, 1)
-        batch.add(tasks.work.using(priority=5), n=2)
+        batch.add(tasks.work.using(priority=5), 2)
         batch.add(tasks.fail, 3)
         batch.add_many(tasks.work, [{"n": 4}, {"n": 5}])
 
@@ -289,7 +289,7 @@ def test_bad_options(
 ) -> None:
     """What a batch cannot do is refused before it is stored, and says what is wrong."""
     with pytest.raises(error, match=said):
-        jobs.batch(**options)  # type: ignore[misc]
+        jobs.batch(**options)
     assert jobs.batches.list() == []
 
 

@@ -12,6 +12,7 @@ from flask import current_app
 from flask_henri_jobs import HenriJobs, StoreUnavailable, signals
 from flask_henri_jobs.finishing import Finisher
 from flask_henri_jobs.outcome import Again, Dead, Done, Failure, Outcome
+from flask_henri_jobs.queues import QueueTurns
 from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.tallies import Ended, Tallies
 from flask_henri_jobs.worker.aftermath import Aftermath
@@ -53,7 +54,9 @@ class Half:
 
     def claim(self, at_most: int = 100) -> list[Job]:
         """Take what is due."""
-        return self.store.claims.take(Wish(runner="host:1:half", queues=None, at_most=at_most))
+        return self.store.claims.take(
+            Wish(runner="host:1:half", queues=QueueTurns(), at_most=at_most)
+        )
 
     def write(self, *jobs: Job, outcome: Callable[[int], Outcome] | None = None) -> list[Settled]:
         """Write outcomes, and do nothing that follows from them."""
@@ -281,7 +284,7 @@ def test_expired_members(
 ) -> None:
     """Q5: a member that expires counts as failed."""
     with jobs.batch(callback=tasks.finished) as batch:
-        batch.add(tasks.work.using(expires="1h"), n=1)
+        batch.add(tasks.work.using(expires="1h"), 1)
         batch.add(tasks.work, 2)
     stored.update_many({"expires_at": {"$exists": True}}, {"$set": {"expires_at": 1}})
 

@@ -8,9 +8,10 @@ import pytest
 
 from flask_henri_jobs import HenriJobs, StoreUnavailable, UnknownBatch, signals
 from flask_henri_jobs.errors import InvalidFilter, JobBusy
+from flask_henri_jobs.queues import QueueTurns
 from flask_henri_jobs.store.batches import Batches
 from flask_henri_jobs.store.claims import Wish
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,9 @@ def batch_of(jobs: HenriJobs, tasks: Tasks, count: int) -> OpenBatch:
 
 
 def claim(jobs: HenriJobs, at_most: int) -> list[Job]:
-    return jobs.state.store.claims.take(Wish(runner="host:1:r", queues=None, at_most=at_most))
+    return jobs.state.store.claims.take(
+        Wish(runner="host:1:r", queues=QueueTurns(), at_most=at_most)
+    )
 
 
 def test_list(jobs: HenriJobs, tasks: Tasks) -> None:

@@ -86,7 +86,7 @@ def cancel(jobs: HenriJobs, *, batch_id: str, yes: bool, as_json: bool) -> None:
     if as_json:
         print_json(batch.to_dict())
     elif batch.cancelled_at is None:
-        tell(f"The batch {batch_id} had finished already.")
+        tell(f"The batch {batch_id} had finished already, and stays as it is.")
     elif batch.state == "finished":
         click.echo("Cancelled.")
     else:

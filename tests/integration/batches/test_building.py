@@ -277,7 +277,7 @@ def test_tenant(jobs: HenriJobs, tasks: Tasks) -> None:
     ("options", "error", "said"),
     [
         ({"sesion": None}, ConfigError, "sesion"),
-        ({"session": object()}, ConfigError, "does not support yet"),
+        ({"session": object()}, ConfigError, "comes with a later version"),
         ({"callback": len}, ConfigError, "Give a task"),
         ({"name": {"$gt": ""}}, ConfigError, "name is a dict"),
         ({"callback": "work", "callback_args": [1]}, InvalidArguments, "callback_args is a list"),

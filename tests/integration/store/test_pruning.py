@@ -67,7 +67,7 @@ def test_unfinished_batches(pruning: Pruning, stored: Stored, now: Now) -> None:
 
 @pytest.mark.parametrize("key", ["recurring:nightly:1800000000000", "batch:b", "batch:b:failure"])
 def test_jobs_of_the_queue_itself(pruning: Pruning, stored: Stored, now: Now, key: str) -> None:
-    """A10: the job of a schedule's slot, or a batch's callback, stays an hour, whatever others do."""
+    """A10: the job of a schedule's slot, and a batch's callback, stay for an hour."""
     stored("own", "done", unique_key=key)
     stored("other", "done", unique_key="order:1")
     now.advance(ms=OWN_KEPT)

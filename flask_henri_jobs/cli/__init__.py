@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .batches import batches
 from .bulk import delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
@@ -26,6 +27,7 @@ COMMANDS = (
     prune,
     enqueue,
     perform,
+    batches,
     install,
     uninstall,
     check,

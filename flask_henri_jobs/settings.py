@@ -22,6 +22,8 @@ from .uri import mask_uri
 if t.TYPE_CHECKING:
     import os
 
+    from .schedule import Schedule
+
 PREFIX = "HENRI_JOBS_"
 
 Tenant: t.TypeAlias = Callable[[], str | None]
@@ -66,9 +68,7 @@ class Settings:
     inline: bool = False
     install: bool = True
     mongod: Path | None = None
-    schedules: Mapping[str, Mapping[str, t.Any]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    schedules: Mapping[str, Schedule] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def from_config(

@@ -52,7 +52,7 @@ job_progressed = _signals.signal("job-progressed")
 #: A batch's last member ended, and its callback is enqueued. The process that found it so.
 #: ``batch``.
 batch_finished = _signals.signal("batch-finished")
-#: A schedule enqueued the job of one of its slots. Runner, housekeeping thread.
+#: A schedule enqueued the job of one of its slots. Runner, scheduling thread.
 #: ``schedule``, ``job``.
 schedule_fired = _signals.signal("schedule-fired")
 #: A runner process is ready to claim. Runner, main thread. ``runner``.

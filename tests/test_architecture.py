@@ -33,6 +33,7 @@ cron
 clock_changes
 schedule
 job
+schedule_entry
 outcome
 context
 setting_readers
@@ -71,8 +72,10 @@ unique
 task
 registry
 enqueueing
+declared
 app_state
 batch
+scheduling
 operations
 worker.loop
 worker.holdings
@@ -82,6 +85,8 @@ worker.committer
 worker.keeper
 worker.strangers
 worker.housekeeping
+worker.declaring
+worker.scheduling
 worker.runner
 worker.os_signals
 worker.supervisor
@@ -95,6 +100,7 @@ cli.findings
 cli.worker
 cli.jobs
 cli.bulk
+cli.schedules
 cli.system
 cli
 inline

@@ -7,6 +7,7 @@ import typing as t
 from .bulk import delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
+from .schedules import schedules
 from .system import check, install, status, uninstall
 from .worker import worker
 
@@ -26,6 +27,7 @@ COMMANDS = (
     prune,
     enqueue,
     perform,
+    schedules,
     install,
     uninstall,
     check,

@@ -18,6 +18,7 @@ from .limited import LimitedWork
 from .outcomes import Outcomes
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .schedules import Schedules
 from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Store:
     admin: Admin
     figures: Figures
     pruning: Pruning
+    schedules: Schedules
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -71,6 +73,7 @@ class Store:
             admin=admin,
             figures=Figures(jobs, clock.now),
             pruning=Pruning(jobs, batches, clock.now),
+            schedules=Schedules(connection.collection("schedules"), clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:

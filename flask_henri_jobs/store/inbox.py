@@ -13,7 +13,7 @@ from .connection import answering, is_outage
 from .indexes import Index
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import timedelta
 
     from pymongo.collection import Collection
@@ -89,6 +89,13 @@ class Inbox:
                 for number, row in enumerate(part)
             ]
         return jobs
+
+    def states_of(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the states of the jobs that have these unique keys, by key."""
+        with answering("the jobs of some keys"):
+            which = {"unique_key": {"$in": [*keys]}}
+            found = self.jobs.find(which, {"unique_key": True, "state": True})
+            return {row["unique_key"]: row["state"] for row in found}
 
     def _insert(self, row: Document) -> None:
         try:

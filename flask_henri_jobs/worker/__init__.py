@@ -8,6 +8,7 @@ import typing as t
 from flask import current_app
 
 from ..checks import checked_names
+from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
 from ..errors import NotInstalled
 from .os_signals import stopping
@@ -29,11 +30,20 @@ def work(
     queues: str | Iterable[str] | None,
     threads: int | None,
     grace: Duration | None,
+    schedules: bool,
 ) -> None:
-    """Perform a queue's jobs in this process until it is told to stop."""
+    """Perform a queue's jobs in this process until it is told to stop.
+
+    :raises ConfigError: A declared schedule cannot be fired here (S4).
+    """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     state = jobs.state
     state.import_tasks()
+    if schedules:
+        for problem in problems_of(
+            declared_schedules(state.settings, jobs.tasks), jobs.tasks, state.settings
+        ):
+            raise problem
     if problems := state.store.problems():
         raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
     runner = Runner(
@@ -44,6 +54,7 @@ def work(
         queues=None if queues is None else checked_names(queues, "queues"),
         threads=threads,
         grace=None if grace is None else to_duration(grace, "grace"),
+        schedules=schedules,
     )
     logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), ", ".join(jobs.tasks))
     with stopping(runner):

@@ -17,6 +17,7 @@ from .holdings import Holdings
 from .housekeeping import Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
+from .scheduling import Scheduling
 from .strangers import Strangers
 from .threads import Threads
 
@@ -42,6 +43,7 @@ class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
     :param queues: Take from these only; None takes from all.
+    :param schedules: Whether it fires schedules, too.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Runner:
         queues: Sequence[str] | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
+        schedules: bool = True,
     ) -> None:
         self.id = new_runner_id()
         self._app = app
@@ -83,13 +86,16 @@ class Runner:
             outages=self._outages,
         )
         self._housekeeping = Housekeeping(app, store, settings, self._outages)
+        self._scheduling = (
+            Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
+        )
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
 
         :param once: End as soon as nothing is due and nothing runs.
         """
-        self._start()
+        self._start(once=once)
         rounds = Rounds("the runner", self.feed_threads, self._outages)
         try:
             while not self._stopping:
@@ -136,17 +142,29 @@ class Runner:
     def _is_done(self, wait: float) -> bool:
         return bool(wait) and self._threads.is_empty and not len(self._holdings)
 
-    def _start(self) -> None:
+    def _start(self, *, once: bool) -> None:
         self._announcer.start()
         self._committer.start()
         self._keeper.start()
         self._housekeeping.start()
         self._threads.start()
+        self._start_scheduling(once=once)
         self._tell(signals.worker_started)
+
+    def _start_scheduling(self, *, once: bool) -> None:
+        if self._scheduling is None:
+            return
+        if once:
+            # What is due now is performed before the end, which would otherwise come first.
+            with self._outages.tolerated():
+                self._scheduling.round()
+        self._scheduling.start()
 
     def _stop(self) -> None:
         """Hand back what has not begun, finish what runs, write every outcome (W5)."""
         self._tell(signals.worker_stopping)
+        if self._scheduling is not None:
+            self._scheduling.stop(CLOSING_SECONDS)
         self._hand_back(self._threads.take_back())
         finished = self._finish_within(self._grace)
         self._committer.finish(CLOSING_SECONDS)

@@ -84,6 +84,18 @@ class ScheduleTaken(HenriJobsError):
     code = "SCHEDULE_TAKEN"
 
 
+class UnknownBatch(HenriJobsError):
+    """No batch with that id is stored."""
+
+    code = "UNKNOWN_BATCH"
+
+
+class BatchSealed(HenriJobsError):
+    """The batch takes no more jobs: its callback may have run (B4)."""
+
+    code = "BATCH_SEALED"
+
+
 class UniqueKeyTaken(HenriJobsError):
     """Another waiting or running job holds the unique key (Q7)."""
 
@@ -175,9 +187,10 @@ class Retry(Verdict):
     :param reason: Kept in the job's history.
     """
 
-    def __init__(self, reason: str = "", *, wait: str | float | timedelta | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object = "", *, wait: str | float | timedelta | None = None) -> None:
+        # Whatever a task gives, often another exception: a history holds text.
+        self.reason = str(reason)
+        super().__init__(self.reason)
         self.wait = wait
 
 
@@ -199,6 +212,6 @@ class Discard(Verdict):
     :param reason: Kept as the job's error message.
     """
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object = "") -> None:
+        self.reason = str(reason)
+        super().__init__(self.reason)

@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 
 from flask import Flask, current_app
 
-from . import signals
 from .app_state import AppState
+from .building import BatchOptions, OpenBatch, open_batch
 from .checks import checked_name, kind_of
 from .cli import add_commands
 from .errors import ConfigError
@@ -18,14 +18,14 @@ from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
 from .scheduling import Schedules
 from .settings import Settings
-from .signals import emit
-from .task import Task, default_name
+from .task import Task, default_name, where_defined
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from .durations import Duration
     from .job import Job
+    from .queues import QueuesOption
     from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
@@ -110,7 +110,10 @@ class HenriJobs(Operations):
         """
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            name = options.get("name") or default_name(function)
+            name = options.get("name")
+            if name is None:
+                name = default_name(function)
+            checked_name(name, f"name= of the task at {where_defined(function)}")
             defaults = TaskDefaults.read(options, f"the task {name}")
             task = Task(function, self, defaults)
             self.tasks.add(task)
@@ -159,6 +162,17 @@ class HenriJobs(Operations):
         stored = self.state.enqueuer.add_many(task, many, overrides)
         return [self._announced(job) for job in stored]
 
+    def batch(self, **options: t.Unpack[BatchOptions]) -> OpenBatch:
+        """Store a new batch, which takes jobs until it is sealed: ``with jobs.batch() as batch:``.
+
+        :param callback: The task that is called once, after the last job has ended in whatever
+            way, or its name; with ``callback_args``, and ``batch`` as a dict of ``id``, ``name``,
+            ``total``, ``done``, ``failed`` and ``succeeded``.
+        :param on_success: Called in the same way, if no job failed.
+        :param on_failure: Called in the same way, if one did.
+        """
+        return open_batch(self.state, self._announced, options)
+
     def perform_now(self, name: str, args: t.Any = None) -> t.Any:
         """Perform a task here and now, through the same codec, and return what it returns.
 
@@ -174,7 +188,7 @@ class HenriJobs(Operations):
         self,
         *,
         once: bool = False,
-        queues: str | Iterable[str] | None = None,
+        queues: QueuesOption | None = None,
         threads: int | None = None,
         grace: Duration | None = None,
         schedules: bool = True,
@@ -182,6 +196,8 @@ class HenriJobs(Operations):
         """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
 
         :param once: Return as soon as nothing is due and nothing runs.
+        :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
+            weights ``"mail:4,*:1"``; None takes from those of the settings.
         :param schedules: Whether schedules are fired, too.
         :raises ConfigError: A declared schedule cannot be fired here: its task is unknown (S4).
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
@@ -230,11 +246,6 @@ class HenriJobs(Operations):
                 f"The app {app.name!r} is not registered with this 'HenriJobs' instance."
                 " Call 'jobs.init_app(app)' in your app factory."
             ) from None
-
-    def _announced(self, job: Job) -> Job:
-        if job.created and signals.job_enqueued.receivers:
-            emit(signals.job_enqueued, _app(), job=job)
-        return job
 
 
 def _app() -> Flask:

@@ -7,6 +7,7 @@ import typing as t
 from flask import current_app
 
 from . import signals
+from .batch_operations import BatchOperations
 from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter, UnknownJob
@@ -53,9 +54,16 @@ class Operations:
         """The current app's share of this extension."""
         raise AssertionError
 
+    def _announced(self, job: Job) -> Job:
+        """Tell of a job that was stored, and return it."""
+        if job.created and signals.job_enqueued.receivers:
+            emit(signals.job_enqueued, _app(), job=job)
+        return job
+
     def get(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none with that id."""
-        return self.state.store.admin.find(_checked_id(job_id))
+        job_id = _checked_id(job_id)
+        return self.state.store.admin.find(job_id)
 
     def list(
         self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]
@@ -65,18 +73,21 @@ class Operations:
         :param limit: At most so many, 1,000 or fewer.
         :raises InvalidFilter: A filter is not text, or names no such state (Q9).
         """
-        return self.state.store.admin.page(JobFilter.read(**filters), limit, offset)
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.page(which, limit, offset)
 
     def dead(self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]) -> Found:
         """Return the dead letters that somebody should look at, the latest first.
 
         Without a ``reason`` they are those that :meth:`retry_all` would take.
         """
-        return self.state.store.admin.page(_dead_letters(filters), limit, offset)
+        which = _dead_letters(filters)
+        return self.state.store.admin.page(which, limit, offset)
 
     def count(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs there are that fit."""
-        return self.state.store.admin.count(JobFilter.read(**filters))
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.count(which)
 
     def status(self) -> dict[str, t.Any]:
         """Return the state of every queue, and the waiting tasks.
@@ -93,7 +104,8 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        return self.state.store.admin.retry(_checked_id(job_id))
+        job_id = _checked_id(job_id)
+        return self.state.store.admin.retry(job_id)
 
     def retry_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Retry the dead jobs that fit. Return how many.
@@ -108,7 +120,8 @@ class Operations:
 
         Yield after each step, of a thousand jobs at most, how many it was.
         """
-        return self.state.store.admin.retry_in_steps(JobFilter.read(**filters))
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.retry_in_steps(which)
 
     def count_retried(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs :meth:`retry_all` would retry now."""
@@ -121,7 +134,8 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        job = self.state.store.admin.delete(_checked_id(job_id))
+        job_id = _checked_id(job_id)
+        job = self.state.store.admin.delete(job_id)
         if job is None:
             raise UnknownJob(f"There is no job {job_id}.")
         return _told_deleted(job)
@@ -135,7 +149,8 @@ class Operations:
 
     def deleting(self, **filters: t.Unpack[JobFilters]) -> Iterator[Job]:
         """Delete as :meth:`delete_all` does, as far as the caller goes on; yield each as it was."""
-        return map(_told_deleted, self.state.store.admin.delete_many(JobFilter.read(**filters)))
+        which = JobFilter.read(**filters)
+        return map(_told_deleted, self.state.store.admin.delete_many(which))
 
     def prune(
         self, *, keep_done: Duration | None = None, keep_dead: Duration | None = None
@@ -152,13 +167,18 @@ class Operations:
         }
         return {state: _pruned(self.state.store, state, time) for state, time in kept.items()}
 
+    @property
+    def batches(self) -> BatchOperations:
+        """The batches: ``get``, ``list``, ``jobs``, ``cancel``, ``delete``, ``open``."""
+        return BatchOperations(self.state, self._announced)
+
     def install(self) -> Names:
         """Make the indexes that are missing. Return their names; it may be repeated."""
-        return self.state.store.install()
+        return self.state.store_as_it_is.install()
 
     def uninstall(self) -> Names:
         """Drop every collection of the queue, with all jobs. Return their names."""
-        return self.state.store.uninstall()
+        return self.state.store_as_it_is.uninstall()
 
 
 def _told_deleted(job: Job) -> Job:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, shown
+from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
@@ -140,6 +140,8 @@ class TaskDefaults:
 
 def as_wait(value: object, where: str) -> timedelta:
     """Return how long a job waits before it is due."""
+    if isinstance(value, datetime):
+        raise ConfigError(f"{where} is a moment, and a duration is due.", hint="Say at=.")
     return to_duration(value, where)
 
 
@@ -165,11 +167,15 @@ def as_attempts(value: object, where: str) -> int:
 
 def as_key(value: object, where: str) -> str:
     """Return a unique key that a user chose."""
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{where} is {kind_of(value)}, and the key itself is due.",
+            hint="Give text; what makes a key of the arguments is an option of the task.",
+        )
     key = checked_name(value, where, LONGEST_KEY)
     if key.startswith(OWN_KEYS):
         raise ConfigError(
-            f"{where} is {shown(key)}, and keys that begin with {key.split(':')[0]!r}: are the"
-            " queue's own.",
+            f"{where} is {shown(key)}, and keys that begin so are the queue's own.",
             hint="Begin it with the task's name.",
         )
     return key

@@ -8,16 +8,15 @@ holding up a commit (W2). A receiver that raises is logged and changes nothing (
 
 from __future__ import annotations
 
-import logging
 import typing as t
 
 from blinker import Namespace
 
+from .log import logger
+
 if t.TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask
-
-logger = logging.getLogger("flask_henri_jobs")
 
 _signals = Namespace()
 

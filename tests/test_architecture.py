@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "flask_henri_jobs"
 #: A file imports only from files above it. ``docs/explanation/layout.md`` says why.
 LAYOUT = """
 errors
+log
 signals
 durations
 checks
@@ -29,11 +30,13 @@ tags
 codec
 arguments
 limit
+queues
 cron
 clock_changes
 schedule
 job
 schedule_entry
+batch
 outcome
 context
 setting_readers
@@ -56,11 +59,12 @@ store.claims
 store.leases
 store.outcomes
 store.schedules
-store.batches
 store.runners
 store.queues
 store.walks
 store.lookup
+store.batches
+store.tallies
 store.admin
 store.figures
 store.pruning
@@ -73,15 +77,19 @@ task
 registry
 enqueueing
 declared
+finishing
 app_state
-batch
 scheduling
+building
+batch_operations
 operations
 worker.loop
 worker.holdings
+worker.pace
 worker.execution
 worker.threads
 worker.committer
+worker.aftermath
 worker.keeper
 worker.strangers
 worker.housekeeping
@@ -102,6 +110,7 @@ cli.jobs
 cli.bulk
 cli.schedules
 cli.system
+cli.batches
 cli
 inline
 extension

@@ -36,7 +36,7 @@ def index_findings(state: AppState) -> list[Finding]:
     """
     return [
         {"about": "indexes", "message": problem, "hint": "Run 'flask jobs install'."}
-        for problem in state.store.problems()
+        for problem in state.store_as_it_is.problems()
     ]
 
 
@@ -81,7 +81,7 @@ def _about_tasks(settings: Settings, tasks: Registry) -> Iterator[Finding]:
                 "hint": "Declare it in a module that is imported, or give it a name=.",
             }
         queue = tasks[name].defaults.queue or settings.default_queue
-        if settings.queues is not None and queue not in settings.queues:
+        if settings.queues is not None and not settings.queues.covers(queue):
             yield {
                 "about": "tasks",
                 "message": f"The task {name} goes to the queue {queue!r}, which is not in"

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from pymongo import ReturnDocument, UpdateOne
 
+from ..checks import checked_int
 from ..errors import InvalidFilter, JobBusy
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from .connection import answering
-from .documents import is_as_read
+from .documents import is_as_read, one_batch
 from .filters import BATCH
 from .lookup import ENDED, Lookup, checked_id
 from .walks import STEP, Walk
@@ -23,6 +24,9 @@ if t.TYPE_CHECKING:
 
     from ..clock import Moment
     from .filters import JobFilter
+
+
+MOST_JOBS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Admin(Lookup):
             )
         if which.state == RUNNING:
             raise JobBusy("Running jobs are not deleted.", hint="Cancel them first.")
-        return self._delete_in_steps(which, most)
+        return self._delete_in_steps(which, _checked_most(most))
 
     def retry(self, job_id: str) -> Job:
         """Have a job performed again, now and with all its attempts; its history stays (Q10).
@@ -111,7 +115,8 @@ class Admin(Lookup):
                 hint='Give state="dead" or state="done", or retry a job by its id.',
             )
         ended = which if which.state == DONE else which.or_alarming()
-        return (self._retry_step(rows) for rows in self._steps(ended, most))
+        steps = self._steps(ended, _checked_most(most))
+        return (self._retry_step(rows) for rows in steps)
 
     def _steps(self, which: JobFilter, most: int | None) -> Iterator[list[Document]]:
         """Yield the jobs that fit and do not run, a step at a time. Each is to be dealt with."""
@@ -135,7 +140,7 @@ class Admin(Lookup):
 
     def _members(self, query: Document) -> list[Document]:
         with answering("a look through a batch"):
-            return list(self.jobs.find(query, hint=BATCH.name, limit=-STEP))
+            return list(self.jobs.find(query, hint=BATCH.name, **one_batch(STEP)))
 
     def _delete_in_steps(self, which: JobFilter, most: int | None) -> Iterator[Job]:
         for rows in self._steps(which, most):
@@ -168,6 +173,10 @@ class Admin(Lookup):
             ],
             ordered=False,
         )
+
+
+def _checked_most(most: int | None) -> int | None:
+    return None if most is None else checked_int(most, "most", 1, MOST_JOBS, error=InvalidFilter)
 
 
 def _unchanged(row: Document) -> Document:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..clock import steady_seconds
 from ..job import PENDING, Document
-from .documents import IN_ORDER
+from .documents import IN_ORDER, one_batch
 from .indexes import Index
 
 if t.TYPE_CHECKING:
@@ -125,7 +125,11 @@ class Candidates:
         self._memories.clear()
 
     def _in_order(self, queues: Sequence[str], at_most: int, now: Moment) -> Iterable[Document]:
-        walks = [self._walk(part, memory, at_most, now) for part, memory in self._parts_of(queues)]
+        parts = list(self._parts_of(queues))
+        # Twice its share from each, so that many parts together read little more than one, and
+        # seldom need a second page.
+        limit = min(at_most, -(-2 * at_most // max(len(parts), 1)))
+        walks = [self._walk(part, memory, limit, now) for part, memory in parts]
         return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order)
 
     def _parts_of(self, queues: Sequence[str]) -> Iterator[tuple[list[str], _Memory | None]]:
@@ -139,13 +143,17 @@ class Candidates:
                 del self._memories[queue]
             alike.setdefault(memory, []).append(queue)
         for memory, names in alike.items():
-            for at in range(0, len(names), MOST_QUEUES):
-                yield names[at : at + MOST_QUEUES], memory
+            parts = -(-len(names) // MOST_QUEUES)
+            # Neighbours by name are often alike, and go to different parts.
+            yield from ((names[part::parts], memory) for part in range(parts))
 
     def _walk(
-        self, queues: list[str], memory: _Memory | None, at_most: int, now: Moment
+        self, queues: list[str], memory: _Memory | None, limit: int, now: Moment
     ) -> Iterator[Document]:
-        """Yield the due jobs of some queues in order, from a remembered place on."""
+        """Yield the due jobs of some queues in order, from a remembered place on.
+
+        :param limit: How many are read first; each page after that is twice as long.
+        """
         queue = {"queue": queues[0] if len(queues) == 1 else {"$in": queues}}
         after = memory.place if memory else None
         if memory:
@@ -153,13 +161,12 @@ class Candidates:
             urgent = {"$lt": memory.place.priority}
             due = {"$gt": memory.since, "$lte": now}
             yield from self._find(queue | {"priority": urgent, "run_at": due}, MOST_STEPPED_OVER)
-        limit = at_most
         while True:
             rows = self._page(queue, after, limit, now)
             yield from rows
             if len(rows) < limit:
                 return
-            after, limit = Place.behind(rows[-1]), MOST_STEPPED_OVER
+            after, limit = Place.behind(rows[-1]), min(2 * limit, MOST_STEPPED_OVER)
 
     def _page(
         self, queue: Document, after: Place | None, limit: int, now: Moment
@@ -174,8 +181,10 @@ class Candidates:
 
     def _find(self, which: Document, limit: int) -> list[Document]:
         unlimited = {"state": PENDING, "concurrency_key": None, **which}
-        # A negative limit asks for one batch, and leaves no cursor behind to be closed.
-        return list(self.jobs.find(unlimited, sort=IN_ORDER, limit=-limit, hint=CLAIM.name))
+        # The planner merges scans in order by the keys behind those that are given; with one of
+        # these in the sort as well it would read all that match, and sort them.
+        order = [(key, way) for key, way in IN_ORDER if isinstance(which.get(key, {}), dict)]
+        return list(self.jobs.find(unlimited, sort=order, hint=CLAIM.name, **one_batch(limit)))
 
     def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
         # The walk is in order over all of these queues: whatever stands before this row was seen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,11 +14,13 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
+from ..queues import QueueTurns
+from .candidates import CLAIM
 from .connection import answering
-from .documents import is_as_read
+from .documents import IN_ORDER, is_as_read
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
@@ -36,15 +39,19 @@ class Wish:
     """Which jobs a runner would take.
 
     :param runner: Its id.
-    :param queues: Only from these; None takes from all.
-    :param at_most: How many.
+    :param queues: The queues that it takes from, and whose turn it is.
+    :param at_most: How many: one for each free thread.
+    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
+    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     """
 
     runner: str
-    queues: Sequence[str] | None
     at_most: int
+    ahead: int = 0
+    queues: QueueTurns = field(default_factory=QueueTurns)
+    takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -55,6 +62,7 @@ class _Doubt:
 
     token: str
     until: float
+    found: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -76,8 +84,7 @@ class Claims:
         reply was lost is returned first.
         """
         with answering("a claim"):
-            late = self._found_in_doubt()
-            if late:
+            if late := self.late():
                 return late
             token = new_token()
             choice = self._choose(wish, token)
@@ -98,20 +105,16 @@ class Claims:
             keyless[limit.group].append(row["_id"])
             return False
 
-        queues = self.candidates.queues_with_work() if wish.queues is None else wish.queues
-        unlimited = self.candidates.read(queues, wish.at_most, now, is_unlimited)
+        shares = wish.queues.shares(self.candidates.queues_with_work)
+        most = wish.at_most + wish.ahead
+        unlimited = [
+            row
+            for queues in shares.values()
+            for row in self.candidates.read(queues, most, now, is_unlimited)
+        ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
-        return self.limited.choose(
-            unlimited,
-            queues,
-            wish.limits,
-            wish.wanted,
-            at_most=wish.at_most,
-            now=now,
-            runner=wish.runner,
-            token=token,
-        )
+        return self.limited.choose(unlimited, shares, wish, now=now, token=token)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
         if permits:
@@ -141,9 +144,10 @@ class Claims:
             "started_at": now,
             "updated_at": now,
         }
-        ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
-        if ours < len(rows):
-            rows = self._won(rows, token) if ours else []
+        with self._in_doubt(token):
+            ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
+            if ours < len(rows):
+                rows = self._won(rows, token) if ours else []
         return [
             Job(
                 {**row, **stamp, "attempts": row["attempts"] + 1},
@@ -158,14 +162,19 @@ class Claims:
             "_id": {"$in": [row["_id"] for row in rows]},
             "run_at": {"$lte": stamp["claimed_at"]},
         }
+        # The limit is the server's as well: a claim that was given up on takes no effect later.
+        with pymongo.timeout(CLAIM_SECONDS):
+            return self.jobs.update_many(
+                ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
+            ).modified_count
+
+    @contextlib.contextmanager
+    def _in_doubt(self, token: str) -> Iterator[None]:
+        """Remember the token where it is not known what it took."""
         try:
-            # The limit is the server's as well: a claim that was given up on takes no effect later.
-            with pymongo.timeout(CLAIM_SECONDS):
-                return self.jobs.update_many(
-                    ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
-                ).modified_count
+            yield
         except PyMongoError:
-            self._doubts.append(_Doubt(stamp["claim_token"], self.steady() + 2 * CLAIM_SECONDS))
+            self._doubts.append(_Doubt(token, self.steady() + 2 * CLAIM_SECONDS))
             raise
 
     def _won(self, rows: Sequence[Document], token: str) -> list[Document]:
@@ -174,17 +183,29 @@ class Claims:
         ours = {row["_id"] for row in won}
         return [row for row in rows if row["_id"] in ours]
 
-    def _found_in_doubt(self) -> list[Job]:
-        """Return what a claim took whose reply was lost (A5)."""
+    def late(self) -> list[Job]:
+        """Return what earlier claims took whose replies were lost; each job once (A5)."""
+        jobs: list[Job] = []
         for doubt in list(self._doubts):
-            found = self.jobs.find({"claim_token": doubt.token, "state": RUNNING})
+            # Until then a part of the claim may still take effect.
+            is_over = self.steady() > doubt.until
+            rows = self.jobs.find(
+                {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
+                sort=IN_ORDER,
+                hint=CLAIM.name,
+            )
             permits = self.limited.permits.of_token(doubt.token)
-            jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in found]
-            if jobs or self.steady() > doubt.until:
+            found = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
+            doubt.found += [job.id for job in found]
+            jobs += found
+            if is_over:
                 self._doubts.remove(doubt)
-            if jobs:
-                return jobs
-        return []
+        return jobs
+
+    def look_again(self) -> None:
+        """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
+        self.candidates.look_again()
+        self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.
@@ -199,6 +220,7 @@ class Claims:
             "claimed_at": None,
             "claimed_by": None,
             "heartbeat_at": None,
+            "started_at": None,
             "updated_at": self.now(),
         }
         if run_at is not None:

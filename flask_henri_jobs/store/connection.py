@@ -104,6 +104,14 @@ class Connection:
         """Return one of the queue's collections, by the end of its name."""
         return self.database[f"{self.prefix}_{suffix}" if suffix else self.prefix]
 
+    def reach(self, seconds: float) -> None:
+        """Return as soon as the server answers.
+
+        :raises StoreUnavailable: It does not, within so many seconds.
+        """
+        with answering("at all", seconds):
+            self.client.admin.command("ping")
+
     def close(self) -> None:
         """Close the client's sockets."""
         self.client.close()
@@ -172,7 +180,8 @@ def is_outage(error: PyMongoError) -> bool:
     if isinstance(error, ConnectionFailure | WriteConcernError) or error.timeout:
         return True
     if isinstance(error, BulkWriteError):
-        return not error.details["writeErrors"]
+        # Without any, it is the write concern that was not met.
+        return all(one["code"] in _NOT_NOW for one in error.details["writeErrors"])
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 

@@ -97,30 +97,24 @@ def with_entry(
     duration: int | None = None,
 ) -> str:
     """Return a job's history with one entry more about its running attempt, the newest 20."""
-    entries = _history_of(row)
-    entries.append(
-        {
-            "at": at,
-            "attempt": int(row["attempts"]),
-            "duration": duration,
-            "message": message[:MOST_HISTORY_MESSAGE],
-            "runner": row.get("claimed_by"),
-        }
-    )
+    entries = [*history_of(row), _entry(row, at=at, message=message, duration=duration)]
     return json.dumps(entries[-MOST_HISTORY:], ensure_ascii=False, separators=(",", ":"))
 
 
-def has_entry_of(row: Mapping[str, t.Any], *, runner: str | None, attempt: int) -> bool:
-    """Whether a job's history tells of an attempt by a runner."""
-    return any(
-        entry.get("runner") == runner and entry.get("attempt") == attempt
-        for entry in _history_of(row)
-    )
-
-
-def _history_of(row: Mapping[str, t.Any]) -> list[Document]:
+def history_of(row: Mapping[str, t.Any]) -> list[Document]:
+    """Return the entries of a job's history, as they are stored."""
     stored = row.get("history")
-    return json.loads(stored) if stored else []
+    return t.cast("list[Document]", json.loads(stored)) if stored else []
+
+
+def _entry(row: Mapping[str, t.Any], *, at: Moment, message: str, duration: int | None) -> Document:
+    return {
+        "at": at,
+        "attempt": int(row["attempts"]),
+        "duration": duration,
+        "message": message[:MOST_HISTORY_MESSAGE],
+        "runner": row.get("claimed_by"),
+    }
 
 
 def freed_key(row: Mapping[str, t.Any]) -> Document:
@@ -129,9 +123,25 @@ def freed_key(row: Mapping[str, t.Any]) -> Document:
     return {"unique_key": ""} if key is not None and not keeps_key(key) else {}
 
 
+def one_batch(at_most: int) -> dict[str, int]:
+    """Return the options of a ``find`` of so many documents and 16 MiB, arguments being large.
+
+    It leaves no cursor behind to be closed. The server cuts a single batch at 101 documents where
+    its size is not given (measured).
+    """
+    return {"limit": -at_most, "batch_size": at_most}
+
+
 def update_of(fields: Document, removed: Iterable[str] | Document = ()) -> Document:
     """Return an update that sets fields and removes others."""
     update: Document = {"$set": fields}
     if removed:
         update["$unset"] = dict.fromkeys(removed, "")
     return update
+
+
+def changed(row: Mapping[str, t.Any], update: Document) -> Document:
+    """Return a row as an update of ``update_of`` leaves it."""
+    removed = update.get("$unset", {})
+    kept = {key: value for key, value in row.items() if key not in removed}
+    return {**kept, **update["$set"]}

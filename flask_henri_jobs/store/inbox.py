@@ -5,15 +5,17 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
+from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
 from ..errors import StoreUnavailable, UniqueKeyTaken
 from ..job import PENDING, Document, Job, Rows
 from .connection import answering, is_outage
+from .documents import update_of
 from .indexes import Index
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
     from pymongo.collection import Collection
@@ -58,16 +60,17 @@ class Inbox:
         :raises StoreUnavailable: No answer in time. ``maybe_stored`` has the id where the insert
             was sent.
         """
-        while True:
-            try:
-                self._insert(row)
-            except DuplicateKeyError as error:
-                holder = self._holder(row, error.details, on_conflict)
-                # A holder that ended between our refused insert and our read is no holder.
-                if holder is not None:
-                    return Job(holder, self.rows, created=False)
-            else:
-                return Job(row, self.rows)
+        with answering("an enqueue", self.timeout.total_seconds()):
+            while True:
+                try:
+                    self._insert(row)
+                except DuplicateKeyError as error:
+                    holder = self._holder(row, error.details, on_conflict)
+                    # A holder that ended between our refused insert and our read is no holder.
+                    if holder is not None:
+                        return Job(holder, self.rows, created=False)
+                else:
+                    return Job(row, self.rows)
 
     def add_many(self, rows: Sequence[Document], on_conflict: OnConflict = "return") -> list[Job]:
         """Store jobs in the order given, a round trip for each thousand, as ``add`` does each.
@@ -77,18 +80,26 @@ class Inbox:
         """
         jobs: list[Job] = []
         for at in range(0, len(rows), MOST_AT_ONCE):
-            part = rows[at : at + MOST_AT_ONCE]
             try:
-                with answering("an enqueue", self.timeout.total_seconds()):
-                    refused = self._insert_many(part)
+                jobs += self._add_part(rows[at : at + MOST_AT_ONCE], on_conflict)
             except StoreUnavailable as error:
                 error.message += f" Of {len(rows)} jobs, the first {at} are stored."
                 raise
-            jobs += [
-                self.add(row, on_conflict) if number in refused else Job(row, self.rows)
-                for number, row in enumerate(part)
-            ]
         return jobs
+
+    def _add_part(self, rows: Sequence[Document], on_conflict: OnConflict) -> Iterator[Job]:
+        with answering("an enqueue", self.timeout.total_seconds()):
+            refused = self._insert_many(rows)
+            # One look for all of them; what it leaves open goes the way of a single enqueue.
+            asked = [rows[at] for at in refused] if on_conflict == "return" else []
+            holders = self._holders_of(asked) if asked else {}
+        for at, row in enumerate(rows):
+            if at not in refused:
+                yield Job(row, self.rows)
+            elif row["_id"] in holders:
+                yield Job(holders[row["_id"]], self.rows, created=False)
+            else:
+                yield self.add(row, on_conflict)
 
     def states_of(self, keys: Iterable[str]) -> dict[str, str]:
         """Return the states of the jobs that have these unique keys, by key."""
@@ -124,6 +135,21 @@ class Inbox:
             return {one["index"] for one in refused}
         return set()
 
+    def _holders_of(self, rows: Sequence[Document]) -> dict[str, Document]:
+        """Return what is there in place of refused rows, by the ids that those would have had."""
+        ids = [row["_id"] for row in rows]
+        keys = [row["unique_key"] for row in rows if "unique_key" in row]
+        found = list(
+            self.jobs.find({"$or": [{"_id": {"$in": ids}}, {"unique_key": {"$in": keys}}]})
+        )
+        by_id = {holder["_id"]: holder for holder in found}
+        by_key = {(holder["name"], holder.get("unique_key")): holder for holder in found}
+        holders = {
+            row["_id"]: by_id.get(row["_id"]) or by_key.get((row["name"], row.get("unique_key")))
+            for row in rows
+        }
+        return {row_id: holder for row_id, holder in holders.items() if holder is not None}
+
     def _holder(self, row: Document, details: t.Any, on_conflict: OnConflict) -> Document | None:
         if "_id" in (details or {}).get("keyPattern", {}):
             return self.jobs.find_one({"_id": row["_id"]})
@@ -146,18 +172,15 @@ class Inbox:
 
     def _replace(self, holder: Document, row: Document) -> Document | None:
         """Give a waiting job new arguments and a new moment; None where it was taken meanwhile."""
+        fields = {name: row[name] for name in ("args", "run_at", "expires_at") if name in row}
+        # What the old moment's expiry was does not bound the new one.
+        removed = [] if "expires_at" in row else ["expires_at"]
+        update = update_of(fields | {"updated_at": self.now()}, removed)
         return self.jobs.find_one_and_update(
             {"_id": holder["_id"], "unique_key": row["unique_key"], "state": PENDING},
-            {
-                "$set": {
-                    "args": row["args"],
-                    "run_at": row["run_at"],
-                    "updated_at": self.now(),
-                },
-                # A runner that read the old arguments no longer matches the row (A1).
-                "$inc": {"revision": 1},
-            },
-            return_document=True,
+            # A runner that read the old arguments no longer matches the row (A1).
+            update | {"$inc": {"revision": 1}},
+            return_document=ReturnDocument.AFTER,
         )
 
 

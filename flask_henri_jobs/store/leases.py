@@ -11,7 +11,7 @@ from ..durations import millis
 from ..job import DEAD, PENDING, RUNNING, Document, Job, Rows
 from .candidates import CLAIM
 from .connection import answering
-from .documents import freed_key, held_by, update_of, with_entry
+from .documents import changed, freed_key, held_by, update_of, with_entry
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -81,7 +81,7 @@ class Leases:
             return []
         now = self.clock.now()
         updates = {row["_id"]: _recovery(row, now, said(row)) for row in rows}
-        self.jobs.bulk_write(
+        written = self.jobs.bulk_write(
             [
                 # The heartbeat is in the guard: a runner that woke up in between keeps its job.
                 UpdateOne(
@@ -91,19 +91,18 @@ class Leases:
             ],
             ordered=False,
         )
-        changed = self._changed(rows, updates)
-        ids = {job.row["_id"] for job in changed}
-        self.permits.forget(Job(row) for row in rows if row["_id"] in ids)
-        return changed
+        if written.modified_count < len(rows):
+            rows = self._changed(rows, updates) if written.modified_count else []
+        self.permits.forget(Job(row) for row in rows)
+        return [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
 
-    def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Job]:
-        """Return the jobs whose history tells of the recovery: what changed, not what was read."""
+    def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Document]:
+        """Return the rows whose history tells of this recovery: what changed, not what was read."""
         ids = [row["_id"] for row in rows]
-        now = self.jobs.find({"_id": {"$in": ids}})
+        stored = self.jobs.find({"_id": {"$in": ids}}, {"history": True})
+        now = {row["_id"]: row.get("history") for row in stored}
         return [
-            Job(row, self.rows)
-            for row in now
-            if row.get("history") == updates[row["_id"]]["$set"]["history"]
+            row for row in rows if now.get(row["_id"]) == updates[row["_id"]]["$set"]["history"]
         ]
 
 

@@ -9,7 +9,7 @@ from pymongo import UpdateOne
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from ..outcome import Again, Dead, Done, Outcome, Snoozed
 from .connection import answering
-from .documents import freed_key, has_entry_of, held_by, update_of, with_entry
+from .documents import changed, freed_key, held_by, history_of, update_of, with_entry
 
 if t.TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,33 +49,32 @@ class Outcomes:
             if written.matched_count == len(endings):
                 stands = [True] * len(endings)
             else:
-                stands = self._which_stand(endings)
+                stands = self._which_stand(endings, changes)
         return [
-            _applied(job, change) if stood else None
+            job.with_row(changed(job.row, change)) if stood else None
             for (job, _), change, stood in zip(endings, changes, stands, strict=True)
         ]
 
-    def _which_stand(self, endings: Sequence[Ending]) -> list[bool]:
+    def _which_stand(self, endings: Sequence[Ending], changes: Sequence[Document]) -> list[bool]:
         ids = [job.row["_id"] for job, _ in endings]
         shown = {"state": True, "claim_token": True, "history": True}
         rows = {row["_id"]: row for row in self._jobs.find({"_id": {"$in": ids}}, shown)}
-        return [_stands(job, rows.get(job.row["_id"])) for job, _ in endings]
+        return [
+            _stands(job, change, rows.get(job.row["_id"]))
+            for (job, _), change in zip(endings, changes, strict=True)
+        ]
 
 
-def _stands(job: Job, row: Document | None) -> bool:
-    """Whether an outcome of this attempt is what the row shows."""
+def _stands(job: Job, change: Document, row: Document | None) -> bool:
+    """Whether a row shows this change of it, which an earlier write may have made."""
     if row is None:
         return False
-    if row["claim_token"] == job.row["claim_token"]:
+    if row.get("claim_token") == job.row["claim_token"]:
         return bool(row["state"] != RUNNING)
-    # It went back, was claimed again before its reply was missed, and left an entry behind.
-    return has_entry_of(row, runner=job.row["claimed_by"], attempt=job.row["attempts"])
-
-
-def _applied(job: Job, change: Document) -> Job:
-    removed = change.get("$unset", {})
-    kept = {key: value for key, value in job.row.items() if key not in removed}
-    return job.with_row({**kept, **change["$set"]})
+    # It went back, was claimed again before its reply was missed, and left this very entry. One
+    # that a recovery wrote about the same attempt has another moment, and no duration.
+    written = history_of(change["$set"])
+    return bool(written) and written[-1] in history_of(row)
 
 
 def _change(job: Job, outcome: Outcome) -> Document:

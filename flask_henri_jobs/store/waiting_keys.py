@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ..clock import steady_seconds
 from ..job import PENDING, Document
 from .candidates import CLAIM
-from .documents import IN_ORDER
+from .documents import IN_ORDER, one_batch
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,9 +84,9 @@ class WaitingKeys:
             },
             _SHOWN,
             sort=IN_ORDER,
-            # The head itself is the first of them, unless it was taken.
-            limit=-(at_most + 1),
             hint=CLAIM.name,
+            # The head itself is the first of them, unless it was taken.
+            **one_batch(at_most + 1),
         )
         return [_to_head(row) for row in rows if row["_id"] != head.id][:at_most]
 

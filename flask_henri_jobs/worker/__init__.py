@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 
 from flask import current_app
 
-from ..checks import checked_names
 from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
 from ..errors import NotInstalled
+from ..log import logger
+from ..queues import QueueSelection
 from .os_signals import stopping
 from .runner import Runner
 
 if t.TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..durations import Duration
     from ..extension import HenriJobs
-
-logger = logging.getLogger("flask_henri_jobs")
+    from ..queues import QueuesOption
 
 
 def work(
     jobs: HenriJobs,
     *,
     once: bool,
-    queues: str | Iterable[str] | None,
+    queues: QueuesOption | None,
     threads: int | None,
     grace: Duration | None,
     schedules: bool,
@@ -51,7 +48,7 @@ def work(
         jobs.tasks,
         state.store,
         state.settings,
-        queues=None if queues is None else checked_names(queues, "queues"),
+        queues=None if queues is None else QueueSelection.read(queues, "queues"),
         threads=threads,
         grace=None if grace is None else to_duration(grace, "grace"),
         schedules=schedules,

@@ -6,8 +6,10 @@ import queue
 import threading
 import typing as t
 from dataclasses import dataclass
+from functools import partial
 
 from .. import signals
+from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
 from .loop import Loop
@@ -15,6 +17,7 @@ from .loop import Loop
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
@@ -23,6 +26,7 @@ if t.TYPE_CHECKING:
     from .loop import Outages
 
 MOST_AT_ONCE = 200
+MOST_REFUSALS = 3
 MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
@@ -59,10 +63,13 @@ class Committer:
         self._announcer = announcer
         self._followed_up = followed_up
         self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
+        self._outages = outages
         self._group: list[Ending] = []
-        self._written: list[Settled] = []
+        self._settled: list[Settled] = []
+        self._refusals = 0
+        self._is_last = False
         self._ended = threading.Event()
-        self._loop = Loop("henri-jobs-committer", self._round, outages)
+        self._loop = Loop("henri-jobs-committer", self._round)
 
     def start(self) -> None:
         """Start writing."""
@@ -83,38 +90,51 @@ class Committer:
 
     def _round(self) -> float:
         """See one group through. Where it met no database, the next round goes on with it."""
-        if not self._group:
+        if not self._group and not self._settled:
             self._group = self._take_ready()
-        if not self._group:
+        if not self._group and not self._settled:
             self._ended.set()
             return 1.0
-        if not self._written:
-            now = self._outcomes.write_many([(one.job, one.outcome) for one in self._group])
-            self._written = [Settled(*each) for each in zip(self._group, now, strict=True)]
-        self._followed_up(self._written)
-        for settled in self._written:
+        with self._outages.asking():
+            if not self._settled:
+                self._settled = self._write()
+            self._followed_up(self._settled)
+        for settled in self._settled:
             self._announcer.announce(settled)
-        self._group, self._written = [], []
+        self._settled = []
         return 0.0
 
     def _take_ready(self) -> list[Ending]:
         """Wait for an outcome, and return all that are there; none at the end."""
-        if self._ended.is_set():
-            return []
         group: list[Ending] = []
-        ending = self._ready.get()
-        while ending is not None:
-            group.append(ending)
-            if len(group) == MOST_AT_ONCE:
-                break
+        while not self._is_last and len(group) < MOST_AT_ONCE:
             try:
-                ending = self._ready.get_nowait()
+                ending = self._ready.get(block=not group)
             except queue.Empty:
                 break
-        if ending is None and group:
-            # The end comes after this group.
-            self._ready.put(None)
+            if ending is None:
+                self._is_last = True
+            else:
+                group.append(ending)
         return group
+
+    def _write(self) -> list[Settled]:
+        # An outcome that the database refuses holds up no other: its group is written one by one
+        # then, and it is dropped. Its job has no more heartbeats, and is recovered in time.
+        part = self._group[: 1 if self._refusals else None]
+        now = self._written(part) if self._refusals < MOST_REFUSALS else [None]
+        self._group = self._group[len(part) :]
+        self._refusals = 1 if self._group else 0
+        return [Settled(*each) for each in zip(part, now, strict=True)]
+
+    def _written(self, part: list[Ending]) -> list[Job | None]:
+        before = self._refusals
+        self._refusals = before + 1
+        try:
+            return self._outcomes.write_many([(one.job, one.outcome) for one in part])
+        except StoreUnavailable:
+            self._refusals = before
+            raise
 
 
 class Announcer:
@@ -125,7 +145,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[Settled | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
@@ -134,7 +154,12 @@ class Announcer:
 
     def announce(self, settled: Settled) -> None:
         """Have an outcome told."""
-        self._waiting.put(settled)
+        self._waiting.put(partial(_send, settled))
+
+    def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
+        """Have a signal sent, after what was announced before."""
+        if signal.receivers:
+            self._waiting.put(partial(emit, signal, **facts))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -143,15 +168,15 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        settled: Settled | None
-        while (settled := self._waiting.get()) is not None:
+        send: Callable[[Flask], None] | None
+        while (send := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, settled)
+                send(self._app)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del settled
+            del send
 
 
-def _send(app: Flask, settled: Settled) -> None:
+def _send(settled: Settled, app: Flask) -> None:
     ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)

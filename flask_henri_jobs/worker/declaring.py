@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 
 from ..durations import millis, to_text
+from ..log import logger
 from ..schedule_entry import FORGOTTEN_AFTER, new_entry
 
 if t.TYPE_CHECKING:
@@ -15,8 +15,6 @@ if t.TYPE_CHECKING:
     from ..job import Document
     from ..schedule import Schedule
     from ..store.schedules import Schedules
-
-logger = logging.getLogger("flask_henri_jobs")
 
 DECLARED_EVERY_MS = 30_000
 """Between two declarations of a process: six of them until what it declared is forgotten."""

@@ -11,6 +11,7 @@ from time import perf_counter
 from .. import signals
 from ..codec import decode, encode
 from ..context import RunningJob, entered
+from ..log import logger
 from ..outcome import Attempt, Outcome, decide, expired
 from ..signals import emit
 
@@ -31,6 +32,7 @@ class Ending:
 
     :param raised: What the task raised. It holds on to its frames until it was announced.
     :param returned: What the task returned.
+    :param is_counted: Whether its batch was told; that is tried once only (B1).
     """
 
     job: Job
@@ -38,6 +40,7 @@ class Ending:
     raised: BaseException | None = None
     returned: t.Any = None
     attempt: int = field(init=False)
+    is_counted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.attempt = self.job.attempts
@@ -69,20 +72,41 @@ class Execution:
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
         returned = None
         began = perf_counter()
+        own = _Raised()
         try:
             with self.app.app_context(), entered(RunningJob(self.job)):
                 emit(signals.job_started, self.app, job=self.job)
                 began = perf_counter()
-                returned = self._call()
-        except BaseException as raised:  # noqa: BLE001
+                with own:
+                    returned = self._call()
+        except BaseException as raised:
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
+            # What the task raised decides, where the end of its context raised as well.
+            decisive = own.raised or raised
+            if decisive is not raised:
+                logger.error("The teardown after %r failed.", self.job, exc_info=raised)
             # Its traceback begins below this frame, which would hold on to it in a circle.
-            below = raised.__traceback__.tb_next if raised.__traceback__ else None
-            return raised.with_traceback(below), None, perf_counter() - began
+            below = decisive.__traceback__.tb_next if decisive.__traceback__ else None
+            return decisive.with_traceback(below), None, perf_counter() - began
+        finally:
+            del own
         return None, returned, perf_counter() - began
 
     def _call(self) -> t.Any:
         return call(self.task, self.job.args)
+
+
+class _Raised:
+    """A ``with`` statement that notes what is raised within it."""
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, raised: BaseException | None, traceback: object) -> None:
+        self.raised = raised
 
 
 def call_now(task: Task[..., t.Any], args: object) -> t.Any:

@@ -24,11 +24,17 @@ class Holdings:
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Job, float]] = {}
 
-    def add(self, jobs: Iterable[Job]) -> None:
-        """Note jobs that were just claimed, or whose heartbeat was just written."""
-        now = self._steady()
+    def now(self) -> float:
+        """Return the steady seconds. Before a question, they say how old its answer is."""
+        return self._steady()
+
+    def add(self, jobs: Iterable[Job], known_at: float) -> None:
+        """Note jobs that were claimed.
+
+        :param known_at: The steady seconds just before the claim.
+        """
         with self._lock:
-            self._held.update((job.row["_id"], (job, now)) for job in jobs)
+            self._held.update((job.row["_id"], (job, known_at)) for job in jobs)
 
     def drop(self, jobs: Iterable[Job]) -> None:
         """Note jobs that are no longer this process's."""
@@ -39,13 +45,15 @@ class Holdings:
                 if held is not None and held[0].row["claim_token"] == job.row["claim_token"]:
                     del self._held[job.row["_id"]]
 
-    def renew(self, jobs: Iterable[Job]) -> None:
-        """Note that the heartbeats of jobs were written; those that were dropped stay so."""
-        now = self._steady()
+    def renew(self, jobs: Iterable[Job], known_at: float) -> None:
+        """Note that the heartbeats of jobs were written; those that were dropped stay so.
+
+        :param known_at: The steady seconds just before the write.
+        """
         with self._lock:
             for job in jobs:
                 if job.row["_id"] in self._held:
-                    self._held[job.row["_id"]] = (job, now)
+                    self._held[job.row["_id"]] = (job, known_at)
 
     def older_than(self, seconds: float) -> list[Job]:
         """Return the jobs that were last known to be held so long ago, or longer."""

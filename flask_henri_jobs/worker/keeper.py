@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 
 from ..errors import StoreUnavailable
+from ..log import logger
 from .loop import Loop, Wakeup
 
 if t.TYPE_CHECKING:
@@ -17,8 +17,6 @@ if t.TYPE_CHECKING:
     from ..store.permits import Permits
     from .holdings import Holdings
     from .loop import Outages
-
-logger = logging.getLogger("flask_henri_jobs")
 
 RETRY_SECONDS = 0.5
 
@@ -50,7 +48,7 @@ class Keeper:
         self._outages = outages
         self._pause = Wakeup()
         self._fresh = stuck_after.total_seconds() / 3
-        self._loop = Loop("henri-jobs-keeper", self._round, outages)
+        self._loop = Loop("henri-jobs-keeper", self._round)
 
     def start(self) -> None:
         """Start the heartbeats."""
@@ -67,21 +65,25 @@ class Keeper:
         while True:
             try:
                 return self._keep([job]) == []
-            except StoreUnavailable as error:
-                self._outages.began(error)
+            except StoreUnavailable:
                 self._pause.sleep(RETRY_SECONDS)
 
     def _round(self) -> float:
         if self._clock.is_due:
-            self._clock.renew()
-        self._keep(self._holdings.older_than(self._heartbeat / 2))
+            with self._outages.asking():
+                self._clock.renew()
+        if jobs := self._holdings.older_than(self._heartbeat / 2):
+            self._keep(jobs)
         return self._heartbeat / 2
 
     def _keep(self, jobs: list[Job]) -> list[Job]:
         """Write the heartbeats of jobs. Return those whose claim is gone."""
-        gone = self._leases.keep(jobs)
-        self._permits.keep(job for job in jobs if job.row["_id"] not in gone)
-        self._holdings.renew(job for job in jobs if job.row["_id"] not in gone)
+        known_at = self._holdings.now()
+        with self._outages.asking():
+            gone = self._leases.keep(jobs)
+            kept = [job for job in jobs if job.row["_id"] not in gone]
+            self._permits.keep(kept)
+        self._holdings.renew(kept, known_at)
         lost = [job for job in jobs if job.row["_id"] in gone]
         for job in lost:
             logger.warning("The claim of %r is gone: another runner has the job.", job)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import queue
 import threading
+import time
 import typing as t
 
 from ..errors import StoreUnavailable
+from ..log import logger
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-logger = logging.getLogger("flask_henri_jobs")
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
@@ -48,31 +47,39 @@ class Outages:
 
     def __init__(self) -> None:
         self._away = False
+        self._since = 0.0
         self._lock = threading.Lock()
 
-    def began(self, error: StoreUnavailable) -> None:
-        """Note that the database did not answer."""
-        with self._lock:
-            said, self._away = self._away, True
-        if not said:
-            logger.warning("The database is away; everything is tried again. %s", error)
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Note whether the database answers what is asked within the block.
+
+        :raises StoreUnavailable: It does not.
+        """
+        asked_at = time.monotonic()
+        try:
+            yield
+        except StoreUnavailable as error:
+            if self._has_become(away=True, asked_at=asked_at):
+                logger.warning("The database is away; everything is tried again. %s", error)
+            raise
+        if self._away and self._has_become(away=False, asked_at=asked_at):
+            logger.warning("The database answers again.")
 
     @contextlib.contextmanager
     def tolerated(self) -> Iterator[None]:
         """Go on after the block where the database is away: others will repair it later."""
-        try:
+        with contextlib.suppress(StoreUnavailable), self.asking():
             yield
-        except StoreUnavailable as error:
-            self.began(error)
 
-    def ended(self) -> None:
-        """Note that it answered."""
-        if not self._away:
-            return
+    def _has_become(self, *, away: bool, asked_at: float) -> bool:
         with self._lock:
-            said, self._away = self._away, False
-        if said:
-            logger.warning("The database answers again.")
+            # Several threads ask at once. What one of them asked before the last change is no
+            # news, however late its answer comes.
+            if self._away is away or asked_at < self._since:
+                return False
+            self._away, self._since = away, time.monotonic()
+            return True
 
 
 class Rounds:
@@ -80,26 +87,29 @@ class Rounds:
 
     :param name: What the rounds do, for the log.
     :param tick: Does one round and returns the seconds to wait before the next.
-    :param outages: Told of the rounds that met no database.
     """
 
-    def __init__(self, name: str, tick: Callable[[], float], outages: Outages) -> None:
+    def __init__(self, name: str, tick: Callable[[], float]) -> None:
         self.name = name
         self._tick = tick
-        self._outages = outages
         self._failures = 0
+
+    @property
+    def are_failing(self) -> bool:
+        """Whether the last round failed."""
+        return self._failures > 0
 
     def next(self) -> float:
         """Do one round. Return the seconds until the next is due."""
         try:
             wait = self._tick()
-        except StoreUnavailable as error:
-            self._outages.began(error)
+        except StoreUnavailable:
+            # Whoever asked has said so, once for all that is tried meanwhile.
+            pass
         except Exception:
             # One bad round must not end the loop; that would be a runner that is alive and deaf.
             logger.exception("A round of %s failed.", self.name)
         else:
-            self._outages.ended()
             self._failures = 0
             return wait
         self._failures += 1
@@ -109,8 +119,8 @@ class Rounds:
 class Loop:
     """Does rounds in a thread of its own, and sleeps in between."""
 
-    def __init__(self, name: str, tick: Callable[[], float], outages: Outages) -> None:
-        self._rounds = Rounds(name, tick, outages)
+    def __init__(self, name: str, tick: Callable[[], float]) -> None:
+        self._rounds = Rounds(name, tick)
         self._wakeup = Wakeup()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
 
 from .. import signals
@@ -11,6 +10,7 @@ from ..enqueueing import Enqueuer
 from ..errors import HenriJobsError, StoreUnavailable, UniqueKeyTaken
 from ..ids import new_token
 from ..job import PENDING, RUNNING
+from ..log import logger
 from ..schedule_entry import RUNTIME, ScheduleEntry, origin_of
 from ..signals import emit
 from .declaring import Declaring
@@ -28,8 +28,6 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
     from ..store import Store
     from .loop import Outages
-
-logger = logging.getLogger("flask_henri_jobs")
 
 LOOK_AHEAD_MS = 1000
 """How far a look reaches; the next look is at the nearest slot in it, or at its end."""
@@ -63,9 +61,10 @@ class Scheduling:
         self._origin = origin
         self._enqueuer = enqueuer
         self._declaring = Declaring(schedules, store.schedules, store.clock, origin)
+        self._outages = outages
         self._told: set[tuple[str, str]] = set()
         self._unsound: set[str] = set()
-        self._loop = Loop("henri-jobs-schedules", self.round, outages)
+        self._loop = Loop("henri-jobs-schedules", self.round)
 
     @classmethod
     def of(
@@ -86,13 +85,13 @@ class Scheduling:
 
     def round(self) -> float:
         """Fire what is due. Return the seconds until something is, at most one."""
-        self._declaring.keep_up()
         now = self._store.clock.now()
         until = now + LOOK_AHEAD_MS
-        rows = self._store.schedules.due(until)
-        # What a user's own code raised for ends the round, and so comes last in the next (S6).
-        rows.sort(key=lambda row: row["_id"] in self._unsound)
-        with self._app.app_context():
+        with self._outages.asking(), self._app.app_context():
+            self._declaring.keep_up()
+            rows = self._store.schedules.due(until)
+            # What a user's code raised for ends the round, and so comes last in the next (S6).
+            rows.sort(key=lambda row: row["_id"] in self._unsound)
             slots = [self._seen_to(row, now) for row in rows]
         soonest = min(slot for slot in [until, *slots] if slot is not None)
         return max(0.0, (soonest - self._store.clock.now()) / 1000)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import typing as t
+from dataclasses import dataclass
+
+from ..log import logger
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -13,12 +15,23 @@ if t.TYPE_CHECKING:
     from ..registry import Registry
     from ..store.claims import Claims
 
-logger = logging.getLogger("flask_henri_jobs")
-
 LEFT_ALONE_MS = 30_000
 """A stranger is left to others for so long after it fell due: five of anyone's polls (A12)."""
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 60_000, 3_600_000
+
+
+@dataclass(slots=True)
+class _Wait:
+    """How long the jobs of an unknown task are sent away for, and since when it is that long."""
+
+    ms: int
+    since: Moment
+
+    def after(self, now: Moment) -> _Wait:
+        """Return the wait for those that are sent away now: twice as long each time it is over."""
+        is_over = now - self.since >= self.ms
+        return _Wait(min(2 * self.ms, LONGEST_WAIT_MS), now) if is_over else self
 
 
 class Strangers:
@@ -31,26 +44,34 @@ class Strangers:
     def __init__(self, tasks: Registry, now: Callable[[], Moment]) -> None:
         self._tasks = tasks
         self._now = now
-        self._waits: dict[str, int] = {}
+        self._waits: dict[str, _Wait] = {}
+        self._unsent: list[Job] = []
 
     def are_wanted(self, row: Document) -> bool:
         """Whether a job is to be claimed: its task is known, or it stood there for too long."""
         return row["name"] in self._tasks or row["run_at"] + LEFT_ALONE_MS <= self._now()
 
-    def sent_away(self, jobs: Sequence[Job], claims: Claims) -> list[Job]:
-        """Put back the strangers among claimed jobs. Return the others."""
-        unknown = [job for job in jobs if job.name not in self._tasks]
-        if not unknown:
-            return list(jobs)
-        for name in {job.name for job in unknown}:
-            self._send_away([job for job in unknown if job.name == name], name, claims)
+    def taken_from(self, jobs: Sequence[Job]) -> list[Job]:
+        """Keep the strangers among claimed jobs, to be sent away. Return the others."""
+        self._unsent += [job for job in jobs if job.name not in self._tasks]
         return [job for job in jobs if job.name in self._tasks]
 
-    def _send_away(self, jobs: list[Job], name: str, claims: Claims) -> None:
-        if name not in self._waits:
+    def send_away(self, claims: Claims) -> None:
+        """Put back the strangers that were taken.
+
+        :raises StoreUnavailable: The next call tries those again that are left.
+        """
+        while self._unsent:
+            name = self._unsent[0].name
+            due = self._now() + self._wait_for(name)
+            claims.hand_back([job for job in self._unsent if job.name == name], run_at=due)
+            self._unsent = [job for job in self._unsent if job.name != name]
+
+    def _wait_for(self, name: str) -> int:
+        now, wait = self._now(), self._waits.get(name)
+        if wait is None:
             logger.warning(
                 "No task is named %r here: its jobs are left to runners that know it.", name
             )
-        wait = min(2 * self._waits.get(name, FIRST_WAIT_MS // 2), LONGEST_WAIT_MS)
-        self._waits[name] = wait
-        claims.hand_back(jobs, run_at=self._now() + wait)
+        self._waits[name] = wait.after(now) if wait else _Wait(FIRST_WAIT_MS, now)
+        return self._waits[name].ms

@@ -19,10 +19,10 @@ from flask_henri_jobs.store.claims import Claims, Wish
 from flask_henri_jobs.store.documents import new_row
 
 if t.TYPE_CHECKING:
-    from conftest import Now
     from pymongo.collection import Collection
     from pymongo.database import Database
 
+    from conftest import Now
     from flask_henri_jobs.job import Document
     from plans import Recorder
 

@@ -7,6 +7,7 @@ import typing as t
 from itertools import pairwise
 
 import pytest
+from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
@@ -17,10 +18,9 @@ from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims, Wish
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Now, Stored
-    from pymongo import MongoClient
     from pymongo.collection import Collection
 
+    from conftest import Now, Stored
     from flask_henri_jobs.job import Document, Job
 
 

@@ -9,19 +9,18 @@ from datetime import timedelta
 
 import pytest
 
+from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable, UniqueKeyTaken
 from flask_henri_jobs.store.documents import new_row
 from flask_henri_jobs.store.inbox import MOST_AT_ONCE, Inbox
 
-from faults import CLOSED, LOST_REPLY, failing, faulty_client
-
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Now, Stored
     from pymongo import MongoClient
     from pymongo.collection import Collection
 
+    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
     from plans import Recorder
 
@@ -35,8 +34,7 @@ def inbox(jobs: Collection[Document], now: Now) -> Inbox:
 
 def row(id: str = "new", **fields: t.Any) -> Document:
     given = {"name": "mail", "args": '{"n":1}', "run_at": 2, **fields}
-    made = new_row(id=id, now=1, queue="default", priority=0, max_attempts=5, **given)
-    return made
+    return new_row(id=id, now=1, queue="default", priority=0, max_attempts=5, **given)
 
 
 class Interrupted(Inbox):
@@ -56,7 +54,6 @@ def interrupted(jobs: Collection[Document], now: Now) -> Callable[..., Interrupt
     def make(*happens: Callable[[], object]) -> Interrupted:
         made = Interrupted(jobs, now, timedelta(seconds=3))
         object.__setattr__(made, "happens", list(happens))
-        return made
 
     return make
 

@@ -12,9 +12,9 @@ from flask_henri_jobs.store.leases import MOST_RECOVERED, Leases
 from server_time import ServerTime
 
 if t.TYPE_CHECKING:
-    from conftest import Stored
     from pymongo.collection import Collection
 
+    from conftest import Stored
     from flask_henri_jobs.job import Document
 
 STUCK = timedelta(seconds=60)

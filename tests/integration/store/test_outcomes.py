@@ -22,9 +22,9 @@ from flask_henri_jobs.store.documents import MOST_HISTORY, MOST_HISTORY_BYTES
 from flask_henri_jobs.store.outcomes import Outcomes
 
 if t.TYPE_CHECKING:
-    from conftest import Now, Stored
     from pymongo.collection import Collection
 
+    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
     from plans import Recorder
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .checks import shown
 from .enqueueing import Enqueuer
 from .errors import ConfigError
+from .finishing import Finisher
 from .process_local import ProcessLocal
 from .store import Store
 from .store.connection import Connection
@@ -19,6 +20,7 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
     from .settings import Settings
+    from .store.connection import Client, OwnDatabase
 
 EMBEDDED_FOLDER = "henri_jobs_db"
 
@@ -43,17 +45,48 @@ class AppState:
 
         :raises StoreUnavailable: The database is away, and it is not known to be installed.
         """
+        return self._ready().store
+
+    @property
+    def store_as_it_is(self) -> Store:
+        """This process's store, which may lack its indexes. Nothing is asked of the database."""
         return self._opened.get().store
 
     @property
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
-        return self._opened.get().enqueuer
+        return self._ready().enqueuer
+
+    @property
+    def finisher(self) -> Finisher:
+        """What ends batches."""
+        return self._ready().finisher
+
+    @property
+    def client(self) -> Client:
+        """This process's client."""
+        return self.store.connection.client
+
+    @property
+    def database(self) -> OwnDatabase:
+        """The queue's database, with the client's own options and not the queue's stricter ones."""
+        return self.client.get_database(self.store.connection.database.name)
+
+    def reach(self) -> None:
+        """See that the database answers.
+
+        :raises StoreUnavailable: It does not, in the time that an enqueue has.
+        """
+        self.store_as_it_is.connection.reach(self.settings.enqueue_timeout.total_seconds())
 
     def close(self) -> None:
-        """Give up this process's client, and its share of an embedded database."""
+        """Give up this process's client, and its share of an embedded database.
+
+        A client that the application made is the application's to close.
+        """
         if opened := self._opened.forget():
-            opened.store.connection.close()
+            if self.make_client is None:
+                opened.store.connection.close()
             if opened.server is not None:
                 opened.server.leave()
 
@@ -73,6 +106,15 @@ class AppState:
                     hint="Give the name that an import statement would have.",
                 ) from None
 
+    def _ready(self) -> Opened:
+        opened = self._opened.get()
+        if self.settings.install and not opened.installed:
+            # Not under a lock: with the database away the requests of a web process would wait
+            # for one another's timeouts, one after the other (Q11).
+            opened.store.install(within=self.settings.enqueue_timeout)
+            opened.installed = True
+        return opened
+
     def _open(self) -> Opened:
         settings = self.settings
         server = None
@@ -81,9 +123,7 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
-        if settings.install:
-            store.install(within=settings.enqueue_timeout)
-        return Opened(store, Enqueuer(settings, store), server)
+        return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
         folder = self.settings.instance_path / EMBEDDED_FOLDER
@@ -96,10 +136,15 @@ class AppState:
         return share_server(folder, str(self.settings.mongod) if self.settings.mongod else None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
-    """What a process has open."""
+    """What a process has open.
+
+    :param installed: Whether this process has seen to the indexes.
+    """
 
     store: Store
     enqueuer: Enqueuer
+    finisher: Finisher
     server: EmbeddedServer | None
+    installed: bool = False

@@ -65,6 +65,15 @@ class Signature:
             self._bound(args, kwargs, "the arguments that are stored")
         return call
 
+    def named(self, given: object) -> dict[str, object]:
+        """Return arguments that were given as a job stores them, by name.
+
+        :param given: A mapping, None, or any other value, as :meth:`call` takes them.
+        :raises InvalidArguments: The function cannot be called so, or an argument has no name.
+        """
+        args, kwargs = self.call(dict(given) if isinstance(given, t.Mapping) else given)
+        return self.bind(args, kwargs)
+
     def _bind_as_python(
         self, args: tuple[object, ...], kwargs: t.Mapping[str, object]
     ) -> dict[str, object]:

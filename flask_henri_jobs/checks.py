@@ -182,6 +182,11 @@ def kind_of(value: object) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
+def is_unicode(text: str) -> bool:
+    """Whether text can be stored: a lone surrogate stands for no character."""
+    return text.isascii() or not any(unicodedata.category(one) == "Cs" for one in text)
+
+
 def shown(value: object) -> str:
     """Return a value as a message shows it, cut to 80 characters."""
     return f"{value!r:.80}"

@@ -50,7 +50,7 @@ class CurrentJob:
         if running is None:
             raise OutsideJob(
                 f"current_job.{name} was asked for outside a job.",
-                hint="Check 'if current_job:' first, or call it from a task of a worker.",
+                hint="Check 'if current_job:' first, or call it from a task that a worker runs.",
             )
         return getattr(running, name)
 

@@ -106,7 +106,7 @@ class Field:
         step = int(match["step"])
         if not match["star"] and match["last"] is None:
             first = self._value(match["first"])
-            meant = f"{first}-{self.highest}/{step}" if first < self.highest else f"{first}"
+            meant = f"{first}-{self.highest}/{step}" if first < self.highest else first
             raise self._refused(
                 text, "has a step and no range.", f"Write '{meant}', or the values one by one."
             )
@@ -130,7 +130,8 @@ class Field:
             raise self._refused(
                 text,
                 "is a range that runs backwards.",
-                f"Write '{first}-{self.highest},{self.lowest}-{last}' if both ends are meant.",
+                f"Write '{_span(first, self.highest)},{_span(self.lowest, last)}'"
+                " if both ends are meant.",
             )
         return range(first, last + 1 + (self.size if last < first else 0), step)
 
@@ -166,6 +167,10 @@ class Field:
 
     def _refused(self, text: str, reason: str, hint: str) -> ConfigError:
         return ConfigError(f"{text!r:.40} in the {self.name} field {reason}", hint=hint)
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}-{last}" if first < last else f"{first}"
 
 
 MINUTE = Field("minute", 0, 59, 60)
@@ -246,7 +251,8 @@ def _fields(text: str) -> list[str]:
     fields = NICKNAMES.get(text.lower(), text).split()
     if text.startswith("@") and len(fields) != len(FIELDS):
         raise ConfigError(
-            "there is no such nickname.", hint=f"Write one of {', '.join(NICKNAMES)}, or 'every'."
+            "there is no such nickname.",
+            hint=f"Write one of {', '.join(NICKNAMES)}, or give 'every'.",
         )
     if len(fields) == len(FIELDS):
         return fields

@@ -39,8 +39,7 @@ class Enqueuer:
         :param args: What it is called with: names and values, or for a henri task any value.
         """
         with answering("an enqueue", self._timeout):
-            self._keep_time()
-            row = row_of(task, args, overrides, self.settings, self.store.clock.now())
+            row = self.row(task, args, overrides, self.now())
             return self.store.inbox.add(row, overrides.on_conflict)
 
     def add_many(
@@ -48,19 +47,26 @@ class Enqueuer:
     ) -> list[Job]:
         """Store a job for each of many arguments, in their order."""
         with answering("an enqueue", self._timeout):
-            self._keep_time()
-            now = self.store.clock.now()
-        rows = [row_of(task, args, overrides, self.settings, now) for args in many]
+            now = self.now()
+        rows = [self.row(task, args, overrides, now) for args in many]
         return self.store.inbox.add_many(rows, overrides.on_conflict)
+
+    def row(
+        self, task: Task[..., t.Any] | str, args: object, overrides: Overrides, now: Moment
+    ) -> Document:
+        """Return the document of a new job, which is not stored yet."""
+        return row_of(task, args, overrides, self.settings, now)
+
+    def now(self) -> Moment:
+        """Return the server's time, which is asked for anew once a minute."""
+        # A web process has no thread that would ask.
+        if self.store.clock.is_due:
+            self.store.clock.renew()
+        return self.store.clock.now()
 
     @property
     def _timeout(self) -> float:
         return self.settings.enqueue_timeout.total_seconds()
-
-    def _keep_time(self) -> None:
-        """Ask the server for the time once a minute; a web process has no thread that would."""
-        if self.store.clock.is_due:
-            self.store.clock.renew()
 
 
 def row_of(
@@ -84,6 +90,7 @@ def row_of(
         max_attempts=_first(overrides.max_attempts, defaults.max_attempts, settings.max_attempts),
         timeout_ms=millis(settings.timeout) if settings.timeout else None,
         unique_key=_unique_key(task, args, overrides),
+        concurrency_key=_concurrency_key(task, args),
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
     )
 
@@ -102,6 +109,12 @@ def _expiry(run_at: Moment, expires: timedelta | datetime | None) -> Moment | No
     if isinstance(expires, timedelta):
         return run_at + millis(expires)
     return to_moment(expires) if expires else None
+
+
+def _concurrency_key(task: Task[..., t.Any] | str, args: object) -> str | None:
+    if isinstance(task, str) or not task.limit:
+        return None
+    return task.concurrency_key(args if isinstance(args, dict) else {})
 
 
 def _unique_key(task: Task[..., t.Any] | str, args: object, overrides: Overrides) -> str | None:

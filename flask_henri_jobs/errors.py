@@ -72,6 +72,18 @@ class UnknownJob(HenriJobsError):
     code = "UNKNOWN_JOB"
 
 
+class UnknownBatch(HenriJobsError):
+    """No batch with that id is stored."""
+
+    code = "UNKNOWN_BATCH"
+
+
+class BatchSealed(HenriJobsError):
+    """The batch takes no more jobs: its callback may have run (B4)."""
+
+    code = "BATCH_SEALED"
+
+
 class UniqueKeyTaken(HenriJobsError):
     """Another waiting or running job holds the unique key (Q7)."""
 

@@ -7,23 +7,25 @@ from weakref import WeakKeyDictionary
 
 from flask import Flask, current_app
 
-from . import signals
 from .app_state import AppState
-from .checks import checked_name
+from .building import BatchOptions, OpenBatch, open_batch
+from .checks import checked_name, kind_of
 from .cli import add_commands
 from .errors import ConfigError
+from .inline import perform_inline
 from .operations import Operations
 from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
 from .settings import Settings
-from .signals import emit
-from .task import Task, default_name
+from .task import Task, default_name, where_defined
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from .durations import Duration
     from .job import Job
+    from .queues import QueuesOption
+    from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
 R = t.TypeVar("R")
@@ -46,6 +48,11 @@ class HenriJobs(Operations):
         client: Callable[[], t.Any] | None = None,
         **settings: t.Any,
     ) -> None:
+        if client is not None and not callable(client):
+            raise ConfigError(
+                f"HenriJobs(client=) is {kind_of(client)}, and a function is due.",
+                hint="Say client=lambda: mongo.cx: each process needs a client of its own.",
+            )
         self.tasks = Registry()
         """The tasks that are declared, by name."""
         self._client = client
@@ -102,7 +109,10 @@ class HenriJobs(Operations):
         """
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            name = options.get("name") or default_name(function)
+            name = options.get("name")
+            if name is None:
+                name = default_name(function)
+            checked_name(name, f"name= of the task at {where_defined(function)}")
             defaults = TaskDefaults.read(options, f"the task {name}")
             task = Task(function, self, defaults)
             self.tasks.add(task)
@@ -125,14 +135,19 @@ class HenriJobs(Operations):
         overrides = Overrides.read(options)
         task = self.tasks.find(checked_name(name, "the task's name"))
         if task is not None:
-            task.signature.call(args)
-        return self._announced(self.state.enqueuer.add(task or name, args, overrides))
+            return self.enqueue_task(task, task.signature.named(args), overrides)
+        if self.state.settings.inline:
+            return self.enqueue_task(self.tasks[name], {}, overrides)
+        return self._announced(self.state.enqueuer.add(name, args, overrides))
 
     def enqueue_task(
         self, task: Task[..., t.Any], args: Mapping[str, t.Any], overrides: Overrides
     ) -> Job:
         """Store one job of a task; ``task.delay()`` ends here."""
-        return self._announced(self.state.enqueuer.add(task, args, overrides))
+        state = self.state
+        if state.settings.inline:
+            return perform_inline(_app(), state.settings, task, args, overrides)
+        return self._announced(state.enqueuer.add(task, args, overrides))
 
     def enqueue_many(
         self,
@@ -141,8 +156,21 @@ class HenriJobs(Operations):
         overrides: Overrides,
     ) -> list[Job]:
         """Store many jobs of a task; ``task.delay_many()`` ends here."""
+        if self.state.settings.inline:
+            return [self.enqueue_task(task, args, overrides) for args in many]
         stored = self.state.enqueuer.add_many(task, many, overrides)
         return [self._announced(job) for job in stored]
+
+    def batch(self, **options: t.Unpack[BatchOptions]) -> OpenBatch:
+        """Store a new batch, which takes jobs until it is sealed: ``with jobs.batch() as batch:``.
+
+        :param callback: The task that is called once, after the last job has ended in whatever
+            way, or its name; with ``callback_args``, and ``batch`` as a dict of ``id``, ``name``,
+            ``total``, ``done``, ``failed`` and ``succeeded``.
+        :param on_success: Called in the same way, if no job failed.
+        :param on_failure: Called in the same way, if one did.
+        """
+        return open_batch(self.state, self._announced, options)
 
     def perform_now(self, name: str, args: t.Any = None) -> t.Any:
         """Perform a task here and now, through the same codec, and return what it returns.
@@ -159,18 +187,33 @@ class HenriJobs(Operations):
         self,
         *,
         once: bool = False,
-        queues: str | Iterable[str] | None = None,
+        queues: QueuesOption | None = None,
         threads: int | None = None,
         grace: Duration | None = None,
     ) -> None:
         """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
 
         :param once: Return as soon as nothing is due and nothing runs.
+        :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
+            weights ``"mail:4,*:1"``; None takes from those of the settings.
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work
 
         work(self, once=once, queues=queues, threads=threads, grace=grace)
+
+    @property
+    def client(self) -> Client:
+        """This process's ``MongoClient``, for the application's own reads, writes and sessions.
+
+        After a fork it is another one: ask for it where it is used, and keep it nowhere.
+        """
+        return self.state.client
+
+    @property
+    def database(self) -> OwnDatabase:
+        """The database that holds the queue, by :attr:`client`, for the application's own data."""
+        return self.state.database
 
     @property
     def state(self) -> AppState:
@@ -183,8 +226,7 @@ class HenriJobs(Operations):
                 "Jobs are enqueued and looked at within an app context."
                 " Call it in a request or a task, or under 'with app.app_context():'."
             )
-        app = current_app._get_current_object()  # type: ignore[attr-defined]
-        return self.state_of(app)
+        return self.state_of(_app())
 
     def state_of(self, app: Flask) -> AppState:
         """Return an app's share of this extension."""
@@ -196,7 +238,6 @@ class HenriJobs(Operations):
                 " Call 'jobs.init_app(app)' in your app factory."
             ) from None
 
-    def _announced(self, job: Job) -> Job:
-        if job.created and signals.job_enqueued.receivers:
-            emit(signals.job_enqueued, current_app._get_current_object(), job=job)  # type: ignore[attr-defined]
-        return job
+
+def _app() -> Flask:
+    return current_app._get_current_object()  # type: ignore[attr-defined,no-any-return]

@@ -51,8 +51,14 @@ class Rows(t.Protocol):
         ...
 
 
+class Stored(t.Protocol):
+    """What has a row; a job, or a batch."""
+
+    row: Mapping[str, t.Any]
+
+
 class Field(t.Generic[T]):
-    """One attribute of a job, read from its row when it is asked for.
+    """One attribute of a job or batch, read from its row when it is asked for.
 
     A worker moves thousands of jobs a second and looks at few of their attributes.
 
@@ -65,11 +71,11 @@ class Field(t.Generic[T]):
         self._read = read
 
     @t.overload
-    def __get__(self, job: None, owner: type[Job]) -> Field[T]: ...
+    def __get__(self, stored: None, owner: type[Stored]) -> Field[T]: ...
     @t.overload
-    def __get__(self, job: Job, owner: type[Job]) -> T: ...
-    def __get__(self, job: Job | None, owner: type[Job]) -> Field[T] | T:
-        return self if job is None else self._read(job.row.get(self._key))
+    def __get__(self, stored: Stored, owner: type[Stored]) -> T: ...
+    def __get__(self, stored: Stored | None, owner: type[Stored]) -> Field[T] | T:
+        return self if stored is None else self._read(stored.row.get(self._key))
 
 
 def _number(value: t.Any) -> int:
@@ -125,7 +131,7 @@ class Job:
     UTC, by the database server's clock.
     """
 
-    __slots__ = ("_rows", "created", "row")
+    __slots__ = ("_rows", "created", "permit", "row")
 
     id = Field("_id", _text)
     name = Field("name", _text)
@@ -162,12 +168,19 @@ class Job:
     """When somebody asked for the job to end (W8), or None."""
 
     def __init__(
-        self, row: Mapping[str, t.Any], rows: Rows | None = None, *, created: bool = True
+        self,
+        row: Mapping[str, t.Any],
+        rows: Rows | None = None,
+        *,
+        created: bool = True,
+        permit: str | None = None,
     ) -> None:
         self.row = row
         """The document as it is stored."""
         self.created = created
         """False where an enqueue was handed a job that was there already (Q7)."""
+        self.permit = permit
+        """The permit that its runner holds for it, while it holds one (L2)."""
         self._rows = rows
 
     @property

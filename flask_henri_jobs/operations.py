@@ -7,18 +7,27 @@ import typing as t
 from flask import current_app
 
 from . import signals
+from .batch_operations import BatchOperations
 from .checks import checked_name
+from .durations import millis, to_duration
 from .errors import InvalidFilter, UnknownJob
+from .job import DEAD, DONE
 from .signals import emit
 from .store.filters import JobFilter
 
 if t.TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
     from flask import Flask
 
     from .app_state import AppState
+    from .durations import Duration
     from .job import Job
+    from .store import Store
 
 Names: t.TypeAlias = list[str]
+Found: t.TypeAlias = "list[Job]"
 
 
 class JobFilters(t.TypedDict, total=False):
@@ -45,9 +54,16 @@ class Operations:
         """The current app's share of this extension."""
         raise AssertionError
 
+    def _announced(self, job: Job) -> Job:
+        """Tell of a job that was stored, and return it."""
+        if job.created and signals.job_enqueued.receivers:
+            emit(signals.job_enqueued, _app(), job=job)
+        return job
+
     def get(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none with that id."""
-        return self.state.store.admin.find(_checked_id(job_id))
+        job_id = _checked_id(job_id)
+        return self.state.store.admin.find(job_id)
 
     def list(
         self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]
@@ -57,11 +73,21 @@ class Operations:
         :param limit: At most so many, 1,000 or fewer.
         :raises InvalidFilter: A filter is not text, or names no such state (Q9).
         """
-        return self.state.store.admin.page(JobFilter.read(**filters), limit, offset)
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.page(which, limit, offset)
+
+    def dead(self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]) -> Found:
+        """Return the dead letters that somebody should look at, the latest first.
+
+        Without a ``reason`` they are those that :meth:`retry_all` would take.
+        """
+        which = _dead_letters(filters)
+        return self.state.store.admin.page(which, limit, offset)
 
     def count(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs there are that fit."""
-        return self.state.store.admin.count(JobFilter.read(**filters))
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.count(which)
 
     def status(self) -> dict[str, t.Any]:
         """Return the state of every queue, and the waiting tasks.
@@ -78,7 +104,8 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        return self.state.store.admin.retry(_checked_id(job_id))
+        job_id = _checked_id(job_id)
+        return self.state.store.admin.retry(job_id)
 
     def retry_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Retry the dead jobs that fit. Return how many.
@@ -86,7 +113,20 @@ class Operations:
         Without a ``reason`` they are those that failed, were lost, or ran out of time: what was
         discarded, cancelled or has expired was meant to end (Q5).
         """
-        return self.state.store.admin.retry_many(JobFilter.read(**filters))
+        return sum(self.retrying(**filters))
+
+    def retrying(self, **filters: t.Unpack[JobFilters]) -> Iterator[int]:
+        """Retry as :meth:`retry_all` does, as far as the caller goes on.
+
+        Yield after each step, of a thousand jobs at most, how many it was.
+        """
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.retry_in_steps(which)
+
+    def count_retried(self, **filters: t.Unpack[JobFilters]) -> int:
+        """Return how many jobs :meth:`retry_all` would retry now."""
+        which = JobFilter.read(**filters)
+        return self.state.store.admin.count(which if which.state == DONE else which.or_alarming())
 
     def delete(self, job_id: str) -> Job:
         """Delete a job. Return it as it was.
@@ -94,30 +134,74 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        job = self.state.store.admin.delete(_checked_id(job_id))
+        job_id = _checked_id(job_id)
+        job = self.state.store.admin.delete(job_id)
         if job is None:
             raise UnknownJob(f"There is no job {job_id}.")
-        emit(signals.job_deleted, _app(), job=job)
-        return job
+        return _told_deleted(job)
 
     def delete_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Delete the jobs that fit and do not run. Return how many.
 
         :raises InvalidFilter: Nothing was given to select them by.
         """
-        deleted = 0
-        for job in self.state.store.admin.delete_many(JobFilter.read(**filters)):
-            emit(signals.job_deleted, _app(), job=job)
-            deleted += 1
-        return deleted
+        return sum(1 for _ in self.deleting(**filters))
+
+    def deleting(self, **filters: t.Unpack[JobFilters]) -> Iterator[Job]:
+        """Delete as :meth:`delete_all` does, as far as the caller goes on; yield each as it was."""
+        which = JobFilter.read(**filters)
+        return map(_told_deleted, self.state.store.admin.delete_many(which))
+
+    def prune(
+        self, *, keep_done: Duration | None = None, keep_dead: Duration | None = None
+    ) -> dict[str, int]:
+        """Delete what has been kept long enough, as workers do by and by (Q12).
+
+        :param keep_done: Instead of what the setting says; and so ``keep_dead``.
+        :return: How many were deleted, by state.
+        """
+        settings = self.state.settings
+        kept = {
+            DONE: _kept(settings.keep_done, keep_done, "keep_done"),
+            DEAD: _kept(settings.keep_dead, keep_dead, "keep_dead"),
+        }
+        return {state: _pruned(self.state.store, state, time) for state, time in kept.items()}
+
+    @property
+    def batches(self) -> BatchOperations:
+        """The batches: ``get``, ``list``, ``jobs``, ``cancel``, ``delete``, ``open``."""
+        return BatchOperations(self.state, self._announced)
 
     def install(self) -> Names:
         """Make the indexes that are missing. Return their names; it may be repeated."""
-        return self.state.store.install()
+        return self.state.store_as_it_is.install()
 
     def uninstall(self) -> Names:
         """Drop every collection of the queue, with all jobs. Return their names."""
-        return self.state.store.uninstall()
+        return self.state.store_as_it_is.uninstall()
+
+
+def _told_deleted(job: Job) -> Job:
+    emit(signals.job_deleted, _app(), job=job)
+    return job
+
+
+def _dead_letters(filters: JobFilters) -> JobFilter:
+    which = JobFilter.read(**filters)
+    if which.state not in {None, DEAD}:
+        raise InvalidFilter(f"state is {which.state!r}, and dead letters are dead.")
+    return which.or_alarming()
+
+
+def _kept(setting: timedelta | None, instead: Duration | None, where: str) -> timedelta | None:
+    return setting if instead is None else to_duration(instead, where)
+
+
+def _pruned(store: Store, state: str, kept: timedelta | None) -> int:
+    if kept is None:
+        return 0
+    before = store.clock.now() - millis(kept)
+    return sum(iter(lambda: store.pruning.prune(state, before), 0))
 
 
 def _checked_id(job_id: object) -> str:

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, shown
+from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
 from .refused_options import refuse_for_enqueue, refuse_for_task
+
+if t.TYPE_CHECKING:
+    from .limit import ConcurrencyOption
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
@@ -30,6 +33,7 @@ class TaskOptions(t.TypedDict, total=False):
     priority: int
     max_attempts: int
     unique: UniqueOption
+    concurrency: ConcurrencyOption
     expires: Duration
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -103,6 +107,7 @@ class TaskDefaults:
     priority: int | None = None
     max_attempts: int | None = None
     unique: UniqueOption = False
+    concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
@@ -127,6 +132,8 @@ class TaskDefaults:
 
 def as_wait(value: object, where: str) -> timedelta:
     """Return how long a job waits before it is due."""
+    if isinstance(value, datetime):
+        raise ConfigError(f"{where} is a moment, and a duration is due.", hint="Say at=.")
     return to_duration(value, where)
 
 
@@ -152,11 +159,15 @@ def as_attempts(value: object, where: str) -> int:
 
 def as_key(value: object, where: str) -> str:
     """Return a unique key that a user chose."""
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{where} is {kind_of(value)}, and the key itself is due.",
+            hint="Give text; what makes a key of the arguments is an option of the task.",
+        )
     key = checked_name(value, where, LONGEST_KEY)
     if key.startswith(OWN_KEYS):
         raise ConfigError(
-            f"{where} is {shown(key)}, and keys that begin with {key.split(':')[0]!r}: are the"
-            " queue's own.",
+            f"{where} is {shown(key)}, and keys that begin so are the queue's own.",
             hint="Begin it with the task's name.",
         )
     return key
@@ -209,6 +220,8 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "priority": as_priority,
     "max_attempts": as_attempts,
     "unique": _as_unique,
+    # The task reads it: a key is checked against the arguments that the task takes.
+    "concurrency": lambda value, _where: value,
     "expires": _as_lifetime,
     "backoff": _as_backoff,
     "retry_on": _as_errors,

@@ -11,6 +11,7 @@ from .task import where_defined
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .limit import Limit
     from .task import Task
 
 AnyTask: t.TypeAlias = "Task[..., t.Any]"
@@ -35,11 +36,16 @@ class Registry:
                 f" {_place(task)}.",
                 hint="Give one of them another name=.",
             )
+        self._check_group(task)
         self._tasks[task.name] = task
 
     def find(self, name: str) -> AnyTask | None:
         """Return the task of a name, or None."""
         return self._tasks.get(name)
+
+    def limits(self) -> dict[str, Limit]:
+        """Return the limits of the tasks that have one, by the tasks' names."""
+        return {name: task.limit for name, task in self._tasks.items() if task.limit is not None}
 
     def __getitem__(self, name: str) -> AnyTask:
         if name not in self._tasks:
@@ -52,6 +58,16 @@ class Registry:
             )
         return self._tasks[name]
 
+    def _check_group(self, task: AnyTask) -> None:
+        """Refuse a second opinion on how many of a group run at once (L1)."""
+        for other in self._tasks.values():
+            if _disagree(other.limit, task.limit):
+                raise ConfigError(
+                    f"The tasks {other.name} and {task.name} are of one group and disagree on"
+                    f" its limit: {other.limit}, {task.limit}.",
+                    hint="Give both the same limit.",
+                )
+
     def __contains__(self, name: str) -> bool:
         return name in self._tasks
 
@@ -60,6 +76,10 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+def _disagree(one: Limit | None, other: Limit | None) -> bool:
+    return bool(one and other and one.group == other.group and one.most != other.most)
 
 
 def _place(task: AnyTask) -> str:

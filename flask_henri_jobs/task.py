@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
-import json
+import sys
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from .arguments import Signature
 from .backoff import Backoff
-from .codec import encode
+from .checks import shown
 from .errors import ConfigError, InvalidArguments
-from .options import LONGEST_KEY, NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
+from .limit import Limit
+from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
+from .unique import Unique
 
 if t.TYPE_CHECKING:
     from datetime import datetime
@@ -33,6 +35,7 @@ class Queue(t.Protocol):
         self, task: Task[..., t.Any], args: Mapping[str, t.Any], overrides: Overrides
     ) -> Job:
         """Store one job of a task."""
+        ...
 
     def enqueue_many(
         self,
@@ -41,6 +44,7 @@ class Queue(t.Protocol):
         overrides: Overrides,
     ) -> list[Job]:
         """Store many jobs of a task, in order."""
+        ...
 
 
 class Task(t.Generic[P, R]):
@@ -58,10 +62,16 @@ class Task(t.Generic[P, R]):
         self.defaults = defaults
         self.signature = Signature(function, self.name)
         self.parameters = inspect.signature(function).parameters
+        self._refuse_generators()
         self.is_async = inspect.iscoroutinefunction(function)
         self._queue = queue
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
-        self._check_unique()
+        self.limit = (
+            None
+            if defaults.concurrency is None
+            else Limit.read(defaults.concurrency, self.name, self.parameters)
+        )
+        self._unique = Unique.read(defaults.unique, self.name, self.parameters)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not a task."""
@@ -95,13 +105,13 @@ class Task(t.Generic[P, R]):
         args: Iterable[t.Any] = (),
         kwargs: Mapping[str, t.Any] | None = None,
         *,
-        countdown: float | None = None,
+        countdown: Duration | None = None,
         eta: datetime | None = None,
         **options: t.Unpack[EnqueueOptions],
     ) -> Job:
         """Store a job, by the names that Celery's users know.
 
-        :param countdown: Seconds to wait; here also a ``timedelta`` or text such as ``"5m"``.
+        :param countdown: Seconds to wait; or a ``timedelta``, or text such as ``"5m"``.
         :param eta: The aware moment at which it is due.
         """
         return self._unnamed.apply_async(args, kwargs, countdown=countdown, eta=eta, **options)
@@ -123,46 +133,22 @@ class Task(t.Generic[P, R]):
 
         :raises InvalidArguments: The key is made of an argument that is not given, or of nothing.
         """
-        unique = self.defaults.unique
-        match unique:
-            case False:
-                return None
-            case True:
-                # Two calls with the same arguments have one key, in whatever order they came.
-                value = json.dumps(json.loads(encode(dict(args))), sort_keys=True)
-            case str():
-                value = self._argument(args, unique)
-            case tuple():
-                value = ":".join(self._argument(args, name) for name in unique)
-            case _:
-                made = unique(**args)
-                if made is None:
-                    return None
-                value = self._made(made)
-        return _short_key(f"{self.name}:{value}", self.name)
+        return None if self._unique is None else self._unique.key_of(args)
 
-    def _argument(self, args: Mapping[str, t.Any], name: str) -> str:
-        value = args[name] if name in args else self.parameters[name].default
-        return value if isinstance(value, str) else encode(value, name)
+    def concurrency_key(self, args: Mapping[str, t.Any]) -> str | None:
+        """Return the bucket that a job with these arguments is counted in, or None (L1)."""
+        if self.limit is None:
+            return None
+        given = self.parameters.items()
+        return self.limit.bucket(args, {name: parameter.default for name, parameter in given})
 
-    def _made(self, made: object) -> str:
-        if not isinstance(made, str) or not made:
-            raise InvalidArguments(
-                f"unique= of the task {self.name} returned {made!r:.80}.",
-                hint="Return text, or None for a job that is not unique.",
+    def _refuse_generators(self) -> None:
+        # Calling one only makes the generator: the job would be done with nothing performed.
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise ConfigError(
+                f"The function of the task {self.name} is a generator.",
+                hint="Have it do its work and return; a task yields nothing.",
             )
-        return made
-
-    def _check_unique(self) -> None:
-        unique = self.defaults.unique
-        names = (unique,) if isinstance(unique, str) else unique
-        for name in names if isinstance(names, tuple) else ():
-            if name not in self.parameters:
-                raise ConfigError(
-                    f"unique= of the task {self.name} names {name!r}, which is not one of its"
-                    " arguments.",
-                    hint=f"It has {', '.join(self.parameters) or 'none'}.",
-                )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -183,6 +169,11 @@ class Prepared(t.Generic[P, R]):
 
     def delay_many(self, many: Iterable[Mapping[str, t.Any]]) -> list[Job]:
         """Store many jobs, as :meth:`Task.delay_many` does."""
+        if self.overrides.id is not None:
+            raise ConfigError(
+                "delay_many was given id=, and each job has its own.",
+                hint="Leave it out, or call delay() for each job.",
+            )
         bind = self.task.signature.bind
         bound = [bind((), _checked_arguments(args, at)) for at, args in enumerate(many)]
         return self._queue.enqueue_many(self.task, bound, self.overrides)
@@ -212,8 +203,30 @@ class Prepared(t.Generic[P, R]):
 
 
 def default_name(function: Callable[..., t.Any]) -> str:
-    """Return the name of a task that was given none: ``module.function``."""
-    return f"{function.__module__}.{function.__qualname__}".replace("<locals>.", "")
+    """Return the name of a task that was given none: ``module.function``.
+
+    :raises ConfigError: The function has no name of its own.
+    """
+    name = getattr(function, "__qualname__", "<nameless>").replace("<locals>.", "")
+    if "<" in name:
+        raise ConfigError(
+            f"The task at {where_defined(function)} has no name of its own.",
+            hint='Say name="...", or declare it with def.',
+        )
+    return f"{_importable_name(function.__module__)}.{name}"
+
+
+def _importable_name(module: str) -> str:
+    """Return the name under which another process imports a module.
+
+    In ``python shop.py`` the module is ``__main__``, and in the worker, which imports it, ``shop``.
+    """
+    if module != "__main__":
+        return module
+    main = sys.modules[module]
+    if (spec := main.__spec__) is not None:
+        return spec.name.removesuffix(".__main__")
+    return Path(getattr(main, "__file__", None) or module).stem
 
 
 def where_defined(function: Callable[..., t.Any]) -> str:
@@ -225,14 +238,7 @@ def where_defined(function: Callable[..., t.Any]) -> str:
 def _checked_arguments(args: object, at: int) -> dict[str, t.Any]:
     if not isinstance(args, Mapping):
         raise InvalidArguments(
-            f"Item {at} of delay_many is {args!r:.80}.",
+            f"Item {at} of delay_many is {shown(args)}.",
             hint="Give a mapping of arguments for each job.",
         )
     return dict(args)
-
-
-def _short_key(key: str, name: str) -> str:
-    if len(key.encode()) <= LONGEST_KEY:
-        return key
-    # A digest tells two keys apart as well as the text does, and fits the index.
-    return f"{name[:256]}:sha256:{hashlib.sha256(key.encode()).hexdigest()}"

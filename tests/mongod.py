@@ -16,7 +16,7 @@ from pathlib import Path
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from flask_henri_jobs.store.mongod import find_mongod
+from flask_henri_jobs.store.mongod import find_mongod, free_port
 
 PATIENCE = 30.0
 """Seconds that a server has to become ready."""
@@ -211,13 +211,6 @@ def temporary_folder() -> t.Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    """Return a loopback port that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(condition: t.Callable[[], bool], what: str) -> None:

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import typing as t
 
-from flask.cli import AppGroup
-
-from .worker import worker_command
+from .bulk import delete, prune, retry
+from .command import JobsGroup
+from .jobs import dead, enqueue, list_, perform, show
+from .system import check, install, status, uninstall
+from .worker import worker
 
 if t.TYPE_CHECKING:
     from flask import Flask
 
     from ..extension import HenriJobs
+
+COMMANDS = (
+    worker,
+    status,
+    list_,
+    dead,
+    show,
+    retry,
+    delete,
+    prune,
+    enqueue,
+    perform,
+    install,
+    uninstall,
+    check,
+)
 
 
 def add_commands(app: Flask, jobs: HenriJobs, name: str) -> None:
@@ -19,6 +37,9 @@ def add_commands(app: Flask, jobs: HenriJobs, name: str) -> None:
 
     :param name: ``jobs``; for a second queue in the app, the name of its collection.
     """
-    group = AppGroup(name, help="Background jobs: work on them, look at them, put them right.")
-    group.add_command(worker_command(jobs))
+    group = JobsGroup(
+        jobs, name=name, help="Background jobs: work on them, look at them, put them right."
+    )
+    for command in COMMANDS:
+        group.add_command(command)
     app.cli.add_command(group)

@@ -8,17 +8,25 @@ from datetime import timedelta
 
 from . import indexes
 from .admin import Admin
+from .batches import Batches, open_index
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
 from .figures import Figures
 from .inbox import Inbox, unique_index
 from .leases import Leases
+from .limited import LimitedWork
 from .outcomes import Outcomes
+from .permits import Permits, stale_index
 from .pruning import Pruning
+from .tallies import Tallies
+from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
+    from pymongo.collection import Collection
+
     from ..clock import Clock
+    from ..job import Document
     from ..settings import Settings
 
 COLLECTIONS = frozenset(
@@ -39,8 +47,11 @@ class Store:
     inbox: Inbox
     claims: Claims
     leases: Leases
+    permits: Permits
     outcomes: Outcomes
     admin: Admin
+    batches: Batches
+    tallies: Tallies
     figures: Figures
     pruning: Pruning
 
@@ -48,25 +59,35 @@ class Store:
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
-        batches = connection.collection("batches")
-        admin = Admin(jobs, batches, clock.now)
+        kept_batches = connection.collection("batches")
+        admin = Admin(jobs, kept_batches, clock.now)
+        batches = Batches(jobs, kept_batches, clock.now, admin)
+        permits = Permits(connection.collection("limits"), jobs, clock)
+        limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
             clock=clock,
             inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
-            claims=Claims(jobs, clock.now, Candidates(jobs), admin),
-            leases=Leases(jobs, clock, admin),
+            claims=Claims(jobs, clock.now, Candidates(jobs), limited, admin),
+            leases=Leases(jobs, clock, permits, admin),
+            permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
+            batches=batches,
+            tallies=Tallies(jobs, kept_batches, clock.now, batches),
             figures=Figures(jobs, clock.now),
-            pruning=Pruning(jobs, batches, clock.now),
+            pruning=Pruning(jobs, kept_batches, clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
         """See to it that every index is there. Return the names of those that were made."""
         with answering("the install", within.total_seconds()):
-            return indexes.create(self.connection.collection(), self._declared())
+            return [
+                name
+                for collection, declared in self._declared()
+                for name in indexes.create(collection, declared)
+            ]
 
     def uninstall(self) -> list[str]:
         """Drop the queue's collections, and with them every job. Return their names."""
@@ -82,13 +103,20 @@ class Store:
         return names
 
     def problems(self) -> list[str]:
-        """Return what is wrong with the indexes, a sentence each; nothing where all is well."""
+        """Return what is wrong with the indexes, a sentence each (Q13)."""
         with answering("the index check"):
-            return indexes.wrong(self.connection.collection(), self._declared())
+            return [
+                problem
+                for collection, declared in self._declared()
+                for problem in indexes.wrong(collection, declared)
+            ]
 
-    def _declared(self) -> list[indexes.Index]:
+    def _declared(self) -> list[tuple[Collection[Document], list[indexes.Index]]]:
+        """Return what the parts declare, by collection."""
+        jobs, limits = self.connection.collection(), self.connection.collection("limits")
+        batches = self.connection.collection("batches")
         return [
-            *Candidates.INDEXES,
-            *Admin.INDEXES,
-            unique_index(self.connection.prefix),
+            (jobs, [*Candidates.INDEXES, *Admin.INDEXES, unique_index(jobs.name)]),
+            (limits, [stale_index(limits.name)]),
+            (batches, [open_index(batches.name)]),
         ]

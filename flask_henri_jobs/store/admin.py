@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from pymongo import ReturnDocument, UpdateOne
 
+from ..checks import checked_int
 from ..errors import InvalidFilter, JobBusy
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from .connection import answering
-from .documents import is_as_read
+from .documents import is_as_read, one_batch
 from .filters import BATCH
 from .lookup import ENDED, Lookup, checked_id
 from .walks import STEP, Walk
@@ -23,6 +24,9 @@ if t.TYPE_CHECKING:
 
     from ..clock import Moment
     from .filters import JobFilter
+
+
+MOST_JOBS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Admin(Lookup):
             )
         if which.state == RUNNING:
             raise JobBusy("Running jobs are not deleted.", hint="Cancel them first.")
-        return self._delete_in_steps(which, most)
+        return self._delete_in_steps(which, _checked_most(most))
 
     def retry(self, job_id: str) -> Job:
         """Have a job performed again, now and with all its attempts; its history stays (Q10).
@@ -98,13 +102,21 @@ class Admin(Lookup):
         :param which: Where it names neither a reason nor ``done``, the alarming dead jobs (Q5).
         :param most: Retry no more.
         """
+        return sum(self.retry_in_steps(which, most))
+
+    def retry_in_steps(self, which: JobFilter, most: int | None = None) -> Iterator[int]:
+        """Retry as :meth:`retry_many` does, as far as the caller goes on.
+
+        Yield after each step, of a thousand jobs at most, how many it was.
+        """
         if which.state in {PENDING, RUNNING}:
             raise InvalidFilter(
                 f"state is {which.state!r}, and only jobs that have ended are retried together.",
                 hint='Give state="dead" or state="done", or retry a job by its id.',
             )
         ended = which if which.state == DONE else which.or_alarming()
-        return sum(self._retry_step(rows) for rows in self._steps(ended, most))
+        steps = self._steps(ended, _checked_most(most))
+        return (self._retry_step(rows) for rows in steps)
 
     def _steps(self, which: JobFilter, most: int | None) -> Iterator[list[Document]]:
         """Yield the jobs that fit and do not run, a step at a time. Each is to be dealt with."""
@@ -128,7 +140,7 @@ class Admin(Lookup):
 
     def _members(self, query: Document) -> list[Document]:
         with answering("a look through a batch"):
-            return list(self.jobs.find(query, hint=BATCH.name, limit=-STEP))
+            return list(self.jobs.find(query, hint=BATCH.name, **one_batch(STEP)))
 
     def _delete_in_steps(self, which: JobFilter, most: int | None) -> Iterator[Job]:
         for rows in self._steps(which, most):
@@ -161,6 +173,10 @@ class Admin(Lookup):
             ],
             ordered=False,
         )
+
+
+def _checked_most(most: int | None) -> int | None:
+    return None if most is None else checked_int(most, "most", 1, MOST_JOBS, error=InvalidFilter)
 
 
 def _unchanged(row: Document) -> Document:

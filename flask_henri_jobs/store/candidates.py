@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..clock import steady_seconds
 from ..job import PENDING, Document
-from .documents import IN_ORDER
+from .documents import IN_ORDER, one_batch
 from .indexes import Index
 
 if t.TYPE_CHECKING:
@@ -184,9 +184,7 @@ class Candidates:
         # The planner merges scans in order by the keys behind those that are given; with one of
         # these in the sort as well it would read all that match, and sort them.
         order = [(key, way) for key, way in IN_ORDER if isinstance(which.get(key, {}), dict)]
-        found = self.jobs.find(unlimited, sort=order, limit=limit, hint=CLAIM.name)
-        # All in the first batch, which is of a hundred otherwise.
-        return list(found.batch_size(limit))
+        return list(self.jobs.find(unlimited, sort=order, hint=CLAIM.name, **one_batch(limit)))
 
     def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
         # The walk is in order over all of these queues: whatever stands before this row was seen.

@@ -6,6 +6,7 @@ import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pymongo
 from pymongo.errors import PyMongoError
@@ -13,16 +14,19 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
+from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, is_as_read
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
+    from ..limit import Limit
     from .candidates import Candidates
+    from .limited import Choice, LimitedWork
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -35,15 +39,21 @@ class Wish:
     """Which jobs a runner would take.
 
     :param runner: Its id.
-    :param queues: Only from these; None takes from all.
-    :param at_most: How many.
+    :param queues: The queues that it takes from, and whose turn it is.
+    :param at_most: How many: one for each free thread.
+    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
+    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
+    :param limits: The limits by the names of their tasks.
     """
 
     runner: str
-    queues: Sequence[str] | None
     at_most: int
+    ahead: int = 0
+    queues: QueueTurns = field(default_factory=QueueTurns)
+    takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -62,6 +72,7 @@ class Claims:
     jobs: Collection[Document]
     now: Callable[[], Moment]
     candidates: Candidates
+    limited: LimitedWork
     rows: Rows | None = None
     steady: Callable[[], float] = steady_seconds
     _doubts: list[_Doubt] = field(default_factory=list)
@@ -75,12 +86,55 @@ class Claims:
         with answering("a claim"):
             if late := self.late():
                 return late
-            rows = self.candidates.read(wish.queues, wish.at_most, self.now(), wish.wanted)
-            return self.stamp(_within(MOST_BYTES, rows), wish.runner) if rows else []
+            token = new_token()
+            choice = self._choose(wish, token)
+            rows = _within(MOST_BYTES, choice.rows)
+            jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+            self._return_unused(choice.permits, jobs, token)
+            return jobs
 
-    def stamp(self, rows: Sequence[Document], runner: str) -> list[Job]:
-        """Claim these very jobs as they were read; return those that nobody else took first."""
-        token, now = new_token(), self.now()
+    def _choose(self, wish: Wish, token: str) -> Choice:
+        """Return the next jobs in the order of all, with a permit for each limited one."""
+        now = self.now()
+        keyless: dict[str, list[str]] = defaultdict(list)
+
+        def is_unlimited(row: Document) -> bool:
+            limit = wish.limits.get(row["name"])
+            if limit is None:
+                return wish.wanted(row)
+            keyless[limit.group].append(row["_id"])
+            return False
+
+        shares = wish.queues.shares(self.candidates.queues_with_work)
+        most = wish.at_most + wish.ahead
+        unlimited = [
+            row
+            for queues in shares.values()
+            for row in self.candidates.read(queues, most, now, is_unlimited)
+        ]
+        for group, ids in keyless.items():
+            self.limited.adopt(ids, group, now)
+        return self.limited.choose(unlimited, shares, wish, now=now, token=token)
+
+    def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
+        if permits:
+            used = {job.permit for job in jobs}
+            self.limited.permits.release(
+                [permit for permit in permits.values() if permit not in used], token
+            )
+
+    def stamp(
+        self,
+        rows: Sequence[Document],
+        runner: str,
+        token: str,
+        permits: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[Job]:
+        """Claim these very jobs as they were read; return those that nobody else took first.
+
+        :param permits: The permits that are held for some of them, by the jobs' ids.
+        """
+        now = self.now()
         stamp = {
             "state": RUNNING,
             "claim_token": token,
@@ -94,7 +148,14 @@ class Claims:
             ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
             if ours < len(rows):
                 rows = self._won(rows, token) if ours else []
-        return [Job({**row, **stamp, "attempts": row["attempts"] + 1}, self.rows) for row in rows]
+        return [
+            Job(
+                {**row, **stamp, "attempts": row["attempts"] + 1},
+                self.rows,
+                permit=permits.get(row["_id"]),
+            )
+            for row in rows
+        ]
 
     def _stamp_group(self, rows: Sequence[Document], stamp: Document) -> int:
         ids = {
@@ -133,7 +194,8 @@ class Claims:
                 sort=IN_ORDER,
                 hint=CLAIM.name,
             )
-            found = [Job(row, self.rows) for row in rows]
+            permits = self.limited.permits.of_token(doubt.token)
+            found = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
             doubt.found += [job.id for job in found]
             jobs += found
             if is_over:
@@ -143,6 +205,7 @@ class Claims:
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
         self.candidates.look_again()
+        self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed.

@@ -33,6 +33,11 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
 
 Jobs: t.TypeAlias = "Collection[Document]"
+Client: t.TypeAlias = "MongoClient[Document]"
+OwnDatabase: t.TypeAlias = "Database[Document]"
+
+DriverError = PyMongoError
+"""What the driver raises where the database refuses, or is asked for nonsense."""
 
 DURABLE = WriteConcern("majority", j=True)
 """What every write has but the insert of a job, which a setting may relax (A6)."""
@@ -45,6 +50,9 @@ INSERT_CONCERNS = {
 
 OPERATION_SECONDS = 10.0
 """How long a worker or a command waits for one answer before it says so."""
+
+_NOT_ALLOWED = frozenset({13, 18, 8000})
+"""The server's codes for a user who may not do this, or whose password is wrong."""
 
 _NOT_NOW = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """The server's codes for stepping down, shutting down, recovering, and out of time."""
@@ -95,6 +103,14 @@ class Connection:
     def collection(self, suffix: str = "") -> Collection[Document]:
         """Return one of the queue's collections, by the end of its name."""
         return self.database[f"{self.prefix}_{suffix}" if suffix else self.prefix]
+
+    def reach(self, seconds: float) -> None:
+        """Return as soon as the server answers.
+
+        :raises StoreUnavailable: It does not, within so many seconds.
+        """
+        with answering("at all", seconds):
+            self.client.admin.command("ping")
 
     def close(self) -> None:
         """Close the client's sockets."""
@@ -150,6 +166,11 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
             raise StoreUnavailable(
                 f"The database did not answer {what} within {seconds:g} s: {_short(error)}",
                 hint="Is it running, and is HENRI_JOBS_URI right?",
+            ) from error
+        if isinstance(error, OperationFailure) and error.code in _NOT_ALLOWED:
+            raise StoreUnavailable(
+                f"The database does not allow {what}: {_short(error)}",
+                hint="Check the user and password in HENRI_JOBS_URI, and the user's roles.",
             ) from error
         raise
 

@@ -124,6 +124,15 @@ def freed_key(row: Mapping[str, t.Any]) -> Document:
     return {"unique_key": ""} if key is not None and not keeps_key(key) else {}
 
 
+def one_batch(at_most: int) -> dict[str, int]:
+    """Return the options of a ``find`` of so many documents and 16 MiB, arguments being large.
+
+    It leaves no cursor behind to be closed. The server cuts a single batch at 101 documents where
+    its size is not given (measured).
+    """
+    return {"limit": -at_most, "batch_size": at_most}
+
+
 def update_of(fields: Document, removed: Iterable[str] | Document = ()) -> Document:
     """Return an update that sets fields and removes others."""
     update: Document = {"$set": fields}
@@ -135,4 +144,5 @@ def update_of(fields: Document, removed: Iterable[str] | Document = ()) -> Docum
 def changed(row: Mapping[str, t.Any], update: Document) -> Document:
     """Return a row as an update of ``update_of`` leaves it."""
     removed = update.get("$unset", {})
-    return {key: value for key, value in row.items() if key not in removed} | update["$set"]
+    kept = {key: value for key, value in row.items() if key not in removed}
+    return {**kept, **update["$set"]}

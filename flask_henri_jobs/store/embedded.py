@@ -18,23 +18,17 @@ import time
 import typing as t
 from pathlib import Path
 
-from pymongo import MongoClient
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ..errors import ConfigError, StoreUnavailable
 from . import watcher
-from .mongod import NO_ROOM, SET_NAME, Mongod, find_mongod
+from .mongod import NO_ROOM, Mongod, find_mongod, free_port
+from .own_set import AUTHENTICATION_FAILED, looks, move, uri_once_writable
 
 PATIENCE = 12.0
 """Seconds in which a server is started or joined, or an error says why not."""
 
-USER = "henri_jobs"
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs"}
-
-AUTHENTICATION_FAILED = 18
-NOT_YET_INITIALIZED = 94
-
-Document = dict[str, t.Any]
 
 
 class EmbeddedServer:
@@ -85,14 +79,14 @@ def share_server(folder: Path, mongod: str | None = None, linger: float = 5.0) -
 
 
 def _prepare(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / watcher.DATA).mkdir(mode=0o700, exist_ok=True)
     kind = file_system_of(folder, _mounts())
     if kind in NETWORK_FILE_SYSTEMS:
         raise ConfigError(
             f"{folder} is on a network file system ({kind}), where locks and data are not safe.",
             hint="Set HENRI_JOBS_URI, or give the app an instance_path on a local disk.",
         )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / watcher.DATA).mkdir(mode=0o700, exist_ok=True)
 
 
 def _mounts() -> str:
@@ -118,7 +112,7 @@ def _one_at_a_time(folder: Path, deadline: float) -> t.Iterator[None]:
     path = folder / watcher.STARTING
     lock = watcher.open_lock(path)
     try:
-        for _ in _looks(deadline):
+        for _ in looks(deadline):
             if watcher.has_locked(lock, fcntl.LOCK_EX):
                 break
         else:
@@ -169,23 +163,24 @@ def _see_that_it_is_watched(folder: Path, linger: float) -> None:
     if not watcher.is_held(folder / watcher.WATCHING):
         command = [sys.executable, "-I", "-S", watcher.__file__, str(folder), str(linger)]
         quiet = subprocess.DEVNULL
-        left = subprocess.run(  # noqa: S603 - this very Python
-            command, stdin=quiet, stdout=quiet, stderr=quiet, check=False
-        )
-        if left.returncode != 0:
-            raise StoreUnavailable(
-                f"{sys.executable} cannot run {watcher.__file__}, which stops the embedded database.",
-                hint="Set HENRI_JOBS_URI, or run the application with an ordinary python.",
+        try:
+            subprocess.run(  # noqa: S603 - this very Python
+                command, stdin=quiet, stdout=quiet, stderr=quiet, check=True
             )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise StoreUnavailable(
+                f"{sys.executable!r} cannot run {watcher.__file__}.",
+                hint="Set HENRI_JOBS_URI, or run the application with an ordinary python.",
+            ) from error
 
 
 def _join(server: Mongod, key: str, deadline: float) -> str:
     port = server.last_port()
-    for _ in _looks(deadline):
+    for _ in looks(deadline):
         if port is None:
             break
         try:
-            return _uri_once_writable(port, key, deadline)
+            return uri_once_writable(port, key, deadline)
         except OperationFailure as error:
             if error.code == AUTHENTICATION_FAILED:
                 break
@@ -196,75 +191,32 @@ def _join(server: Mongod, key: str, deadline: float) -> str:
 
 
 def _start(server: Mongod, program: Path, key: str, deadline: float) -> str:
-    port = server.start(program, deadline)
+    last = server.last_port()
     try:
-        return _uri_once_writable(port, key, deadline)
+        if last is not None and server.listens(program, last, deadline):
+            port = last
+        else:
+            port = _elsewhere(server, program, key, deadline, moves=last is not None)
+        return uri_once_writable(port, key, deadline)
     except PyMongoError as error:
-        raise server.reason() from error
+        raise server.reason(error) from error
 
 
-def _uri_once_writable(port: int, key: str, deadline: float) -> str:
-    uri = f"mongodb://{USER}:{key}@127.0.0.1:{port}/?directConnection=true&authSource=admin"
-    with _client(port, username="__system", password=key, authSource="local") as client:
-        _configure(client, f"127.0.0.1:{port}")
-        for _ in _looks(deadline):
-            if client.admin.command("hello")["isWritablePrimary"]:
-                _admit(client, port, key)
-                return uri
-    raise StoreUnavailable(
-        f"The embedded database on port {port} runs, but cannot be written to.", hint="Try again."
-    )
-
-
-def _client(port: int, **credentials: t.Any) -> MongoClient[Document]:
-    # "__system" is the server's own user; its password is the key file.
-    return MongoClient(
-        "127.0.0.1",
-        port,
-        directConnection=True,
-        authMechanism="SCRAM-SHA-256",
-        serverSelectionTimeoutMS=2000,
-        connectTimeoutMS=2000,
-        socketTimeoutMS=5000,
-        **credentials,
-    )
-
-
-def _configure(client: MongoClient[Document], address: str) -> None:
-    """Make the server the only member of its set, under the address that it has now."""
-    try:
-        config = client.admin.command("replSetGetConfig")["config"]
-    except OperationFailure as error:
-        if error.code != NOT_YET_INITIALIZED:
-            raise
-        members = [{"_id": 0, "host": address}]
-        client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": members})
-        return
-    if config["members"][0]["host"] != address:
-        # On another port than last time it is no member of its own set until it is told so.
-        config["members"][0]["host"] = address
-        config["version"] += 1
-        client.admin.command("replSetReconfig", config, force=True)
-
-
-def _admit(client: MongoClient[Document], port: int, key: str) -> None:
-    """See that the password is the user's: it may be new, or its file may be."""
-    try:
-        with _client(port, username=USER, password=key, authSource="admin") as user:
-            user.admin.command("ping")
-    except OperationFailure as error:
-        if error.code != AUTHENTICATION_FAILED:
-            raise
-        users = client.admin.command("usersInfo", USER)["users"]
-        command = "updateUser" if users else "createUser"
-        client.admin.command(command, USER, pwd=key, roles=["root"])
-
-
-def _looks(deadline: float) -> t.Iterator[None]:
-    """Yield every 20 ms until the deadline."""
-    while time.monotonic() < deadline:
-        yield
-        time.sleep(0.02)
+def _elsewhere(server: Mongod, program: Path, key: str, deadline: float, *, moves: bool) -> int:
+    """Start the server on a free port, which is not that of its last start."""
+    for port in [free_port() for _ in range(5)]:
+        if not server.listens(program, port, deadline, alone=moves):
+            continue
+        if moves:
+            # A member that starts looks for itself under its old address first, and whoever
+            # listens there now may keep it waiting for 30 s (measured). So it is told before.
+            move(port, key)
+            while server.runs() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            if not server.listens(program, port, deadline):
+                continue
+        return port
+    raise server.reason()
 
 
 def _about(error: OSError, folder: Path) -> ConfigError | StoreUnavailable:

@@ -20,6 +20,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Clock, Moment
+    from .permits import Permits
 
 MOST_RECOVERED = 100
 
@@ -30,6 +31,7 @@ class Leases:
 
     jobs: Collection[Document]
     clock: Clock
+    permits: Permits
     rows: Rows | None = None
 
     def keep(self, jobs: Sequence[Job]) -> set[str]:
@@ -91,6 +93,7 @@ class Leases:
         )
         if written.modified_count < len(rows):
             rows = self._changed(rows, updates) if written.modified_count else []
+        self.permits.forget(Job(row) for row in rows)
         return [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
 
     def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Document]:

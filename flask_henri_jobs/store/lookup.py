@@ -104,11 +104,13 @@ class Lookup:
         with answering("a list of jobs"):
             steps = [*_in_order(which, most), {"$skip": offset}, {"$limit": limit}]
             rows = list(self.jobs.aggregate(steps, hint=which.index.name))
-            is_cut = len(rows) < limit and self._are_more(which, most)
+            is_cut = bool(which.rest()) and len(rows) < limit and self._are_more(which, most)
         return Page([Job(row, self) for row in rows], is_cut=is_cut)
 
     def count(self, which: JobFilter) -> int:
-        """Return how many jobs fit. Every one of the state is read where more than the index asks.
+        """Return how many jobs fit.
+
+        Every job of the states is read where the filter asks for more than an index knows.
 
         :raises StoreUnavailable: They are too many to be counted in time.
         """

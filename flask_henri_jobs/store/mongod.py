@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -15,15 +17,17 @@ from pathlib import Path
 
 from ..errors import ConfigError, StoreUnavailable
 from . import watcher
+from .own_set import SET_NAME
 
 INSTALL = 'Run pip install "flask-henri-jobs[disk]", or set HENRI_JOBS_MONGOD to the program.'
-NO_ROOM = "Free some space there (the journal alone takes 300 MB), or set HENRI_JOBS_URI."
+NO_ROOM = "Free some space there (some 400 MB), or set HENRI_JOBS_URI."
+
+LEAST_ROOM = 64 * 1024 * 1024
+"""Bytes without which no start is tried."""
 
 STARTED = 0
 PORT_TAKEN = 48
 """The exit status of a ``mongod`` whose port is another's."""
-
-SET_NAME = "henri_jobs"
 
 
 def find_mongod(configured: str | None = None) -> Path:
@@ -88,31 +92,35 @@ class Mongod:
         text = self._port_file.read_text(errors="replace").strip()
         return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
 
-    def start(self, program: Path, deadline: float) -> int:
-        """Start the server and return its port once it listens: that of the last start if free.
+    def listens(self, program: Path, port: int, deadline: float, *, alone: bool = False) -> bool:
+        """Start the server and wait until it listens. Return False where the port is another's.
 
+        :param alone: Start it as no member of any set, in which state it is told a new address.
         :raises ConfigError: The program may not be executed.
         :raises StoreUnavailable: The server ended, or does not listen at the deadline.
         """
-        for port in self._ports():
-            # Before the start: who comes after a starter that was killed must find the server.
-            self._port_file.write_text(str(port))
-            status = self._run(program, port, deadline)
-            if status == STARTED:
-                return port
-            if status != PORT_TAKEN:
-                break
-        raise self.reason()
+        if is_full(self.data):
+            # It might even start, and would end at the first write that finds no room.
+            raise self.reason()
+        # Before the start: who comes after a starter that was killed must find the server.
+        self._port_file.write_text(str(port))
+        status = self._run([str(program), *self._options(port, alone=alone)], deadline)
+        if status not in {STARTED, PORT_TAKEN}:
+            raise self.reason()
+        return status == STARTED
 
-    def reason(self) -> StoreUnavailable:
-        """Return the error that says why the last start came to nothing."""
+    def reason(self, error: Exception | None = None) -> StoreUnavailable:
+        """Return the error that says why the last start came to nothing.
+
+        :param error: What the driver said, where the server did listen.
+        """
         said = self._said()
         if is_full(self.data) or os.strerror(errno.ENOSPC) in said:
             return StoreUnavailable(f"The disk that holds {self.data} is full.", hint=NO_ROOM)
         if "DBPathInUse" in said:
             return self.held_by_another()
         return StoreUnavailable(
-            f"mongod cannot serve {self.data}: {_last_error(said)}",
+            f"mongod cannot serve {self.data}: {_last_error(said, error)}",
             hint=f"{self.log} tells more. HENRI_JOBS_MONGOD can name another program.",
         )
 
@@ -125,24 +133,13 @@ class Mongod:
             hint="Stop it, or set HENRI_JOBS_URI to the server that the application is to use.",
         )
 
-    def _ports(self) -> t.Iterator[int]:
-        # Any of them may be taken before the server has it.
-        if last := self.last_port():
-            yield last
-        for _ in range(5):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                free = probe.getsockname()[1]
-            yield free
-
-    def _run(self, program: Path, port: int, deadline: float) -> int:
+    def _run(self, command: list[str], deadline: float) -> int:
         # Set aside, so that what the log holds afterwards is about this start.
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
-        command = [str(program), *self._options(port)]
         patience = max(deadline - time.monotonic(), 0.1)
-        try:
-            with self._output.open("wb") as output:
+        with self._output.open("wb") as output:
+            try:
                 return subprocess.run(  # noqa: S603 - the user's own program
                     command,
                     stdin=subprocess.DEVNULL,
@@ -151,20 +148,22 @@ class Mongod:
                     timeout=patience,
                     check=False,
                 ).returncode
-        except PermissionError as error:
-            raise ConfigError(f"{program} may not be executed.", hint=INSTALL) from error
-        except subprocess.TimeoutExpired as error:
-            raise StoreUnavailable(
-                f"The embedded database in {self.data} is still starting.",
-                hint=f"Try again; {self.log} tells how far it is.",
-            ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"{command[0]} cannot be executed ({error.strerror}).", hint=INSTALL
+                ) from error
+            except subprocess.TimeoutExpired as error:
+                raise StoreUnavailable(
+                    f"The embedded database in {self.data} is still starting.",
+                    hint=f"Try again; {self.log} tells how far it is.",
+                ) from error
 
-    def _options(self, port: int) -> list[str]:
+    def _options(self, port: int, *, alone: bool) -> list[str]:
         # --fork: mongod leaves its starter's session by itself, so that neither Ctrl-C nor the
         # reloader ends it, and its first process returns when it listens or has failed.
         switches = ["--fork", "--quiet", "--logappend", "--nounixsocket"]
         files = {"dbpath": self.data, "keyFile": self._key_file, "logpath": self.log}
-        place = {"port": port, "bind_ip": "127.0.0.1", "replSet": SET_NAME}
+        place = {"port": port, "bind_ip": "127.0.0.1"} | ({} if alone else {"replSet": SET_NAME})
         small = {"wiredTigerCacheSizeGB": 0.25, "oplogSize": 128}
         values = [f"--{name}={value}" for name, value in (files | place | small).items()]
         # Without the bypass nobody but the holder of the key file can make the first user.
@@ -176,19 +175,31 @@ class Mongod:
         return "\n".join(path.read_text(errors="replace")[-200_000:] for path in files)
 
 
+def free_port() -> int:
+    """Return a loopback port that is free now, and may be taken before a server has it."""
+    # Below the ports that the system hands out to outgoing connections: a client that looks for
+    # a server which is down could be given that server's very port, and keep it from coming back.
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 def is_full(folder: Path) -> bool:
     """Return whether too little room is left in a folder for the server to start."""
-    return shutil.disk_usage(folder).free < 16 * 1024 * 1024
+    return shutil.disk_usage(folder).free < LEAST_ROOM
 
 
-def _last_error(said: str) -> str:
+def _last_error(said: str, error: Exception | None) -> str:
     """Return the last thing that a server complained of, in one line."""
-    told = [_entry(line) for line in said.splitlines() if line.startswith("{")]
-    for entry in reversed(told):
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    for entry in map(_entry, reversed(lines)):
         if entry.get("s") in {"E", "F"}:
             return f"{entry.get('msg')} {json.dumps(entry.get('attr', {}))}"[:300]
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing."
+    told = [line for line in lines if not _entry(line)]
+    return " ".join((str(error or "") or (told or ["it said nothing."])[-1]).split())[:300]
 
 
 def _entry(line: str) -> dict[str, t.Any]:

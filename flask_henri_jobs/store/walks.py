@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bson import MaxKey, MinKey
 
 from .connection import answering
+from .documents import one_batch
 from .filters import RECENT, TENANT
 
 if t.TYPE_CHECKING:
@@ -77,15 +78,16 @@ class Walk:
         :param behind: A place; nothing up to it is looked at.
         :param until: The last place to look at.
         """
+        if not _comes_first(behind, until):
+            return []
         with answering("a look through the jobs"):
-            # A negative limit is one batch, and a batch has at most 16 MiB: arguments are large.
-            return list(self._find(which, behind, until, fields, limit=-at_most))
+            return list(self._find(which, behind, until, fields, **one_batch(at_most)))
 
     def _further(self, behind: Place) -> Place:
         """Return the place that many jobs further on, by the index alone."""
         keys: Document = {"updated_at": True}
         with answering("a look through the jobs"):
-            found = self._find({}, behind, NEWEST, keys, limit=-1, skip=MOST_EXAMINED - 1)
+            found = self._find({}, behind, NEWEST, keys, skip=MOST_EXAMINED - 1, **one_batch(1))
             return next((place_of(row) for row in found), NEWEST)
 
     def _find(
@@ -115,3 +117,9 @@ class Walk:
         values = {"tenant": self.tenant, "state": self.state}
         values |= {"updated_at": place[0], "_id": place[1]}
         return {key: values[key] for key in self._index.keys}
+
+
+def _comes_first(place: Place, other: Place) -> bool:
+    """Whether a walk comes to a place before it comes to another."""
+    # Ids run against the walk.
+    return bool(place[0] < other[0] or (place[0] == other[0] and place[1] > other[1]))

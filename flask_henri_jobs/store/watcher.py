@@ -105,7 +105,7 @@ class Watcher:
             bound_log(self._folder / LOG)
 
 
-def stop_mongod(folder: Path, patience: float = 20.0) -> None:
+def stop_mongod(folder: Path, patience: float = 8.0) -> None:
     """Stop the folder's server, if it runs, and return after it has gone.
 
     :param patience: Seconds it has for an orderly end; then it is killed, and its journal has

@@ -5,21 +5,24 @@ from __future__ import annotations
 import queue
 import threading
 import typing as t
+from dataclasses import dataclass
+from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
-from .execution import Ending
 from .loop import Loop
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
     from ..store.outcomes import Outcomes
+    from .execution import Ending
     from .loop import Outages
 
 MOST_AT_ONCE = 200
@@ -28,29 +31,41 @@ MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An attempt whose outcome is written.
+
+    :param job: The job as it is stored now; None where the claim was lost, and the outcome with it.
+    """
+
+    ending: Ending
+    job: Job | None
+
+
 class Committer:
     """Writes the outcomes of a runner's attempts.
 
     An executing thread hands its outcome over and takes the next job. Nobody waits for a fuller
     group: what is there when the last write ended goes into the next.
 
-    :param settled: Called with the jobs of a group once their outcomes are written, or are known
-        to be dropped.
+    :param followed_up: Called with what ended, once that is written and before it is announced:
+        permits are given back and batches counted. It may be called again with the same.
     """
 
     def __init__(
         self,
         outcomes: Outcomes,
         announcer: Announcer,
-        settled: Callable[[list[Job]], None],
+        followed_up: Callable[[list[Settled]], None],
         outages: Outages,
     ) -> None:
         self._outcomes = outcomes
         self._announcer = announcer
-        self._settled = settled
+        self._followed_up = followed_up
         self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
         self._outages = outages
         self._group: list[Ending] = []
+        self._settled: list[Settled] = []
         self._refusals = 0
         self._is_last = False
         self._ended = threading.Event()
@@ -74,14 +89,20 @@ class Committer:
         return self._ended.wait(timeout) and self._loop.stop(timeout)
 
     def _round(self) -> float:
-        """Write one group. One that met no database is kept, and written in the next round."""
-        if not self._group:
+        """See one group through. Where it met no database, the next round goes on with it."""
+        if not self._group and not self._settled:
             self._group = self._take_ready()
-        if self._group:
-            self._write()
-            return 0.0
-        self._ended.set()
-        return 1.0
+        if not self._group and not self._settled:
+            self._ended.set()
+            return 1.0
+        with self._outages.asking():
+            if not self._settled:
+                self._settled = self._write()
+            self._followed_up(self._settled)
+        for settled in self._settled:
+            self._announcer.announce(settled)
+        self._settled = []
+        return 0.0
 
     def _take_ready(self) -> list[Ending]:
         """Wait for an outcome, and return all that are there; none at the end."""
@@ -97,23 +118,20 @@ class Committer:
                 group.append(ending)
         return group
 
-    def _write(self) -> None:
+    def _write(self) -> list[Settled]:
         # An outcome that the database refuses holds up no other: its group is written one by one
         # then, and it is dropped. Its job has no more heartbeats, and is recovered in time.
         part = self._group[: 1 if self._refusals else None]
-        stands = self._written(part) if self._refusals < MOST_REFUSALS else [None]
+        now = self._written(part) if self._refusals < MOST_REFUSALS else [None]
         self._group = self._group[len(part) :]
         self._refusals = 1 if self._group else 0
-        self._settled([ending.job for ending in part])
-        for ending, job in zip(part, stands, strict=True):
-            self._announcer.announce(ending, job)
+        return [Settled(*each) for each in zip(part, now, strict=True)]
 
     def _written(self, part: list[Ending]) -> list[Job | None]:
         before = self._refusals
         self._refusals = before + 1
         try:
-            with self._outages.asking():
-                return self._outcomes.write_many([(one.job, one.outcome) for one in part])
+            return self._outcomes.write_many([(one.job, one.outcome) for one in part])
         except StoreUnavailable:
             self._refusals = before
             raise
@@ -127,20 +145,21 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[tuple[Ending, Job | None] | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
         """Start sending."""
         self._thread.start()
 
-    def announce(self, ending: Ending, job: Job | None) -> None:
-        """Have an outcome told. ``job`` is the job as it is stored now, or None if it was lost."""
-        self._waiting.put((ending, job))
+    def announce(self, settled: Settled) -> None:
+        """Have an outcome told."""
+        self._waiting.put(partial(_send, settled))
 
-    def announce_lost(self, job: Job) -> None:
-        """Have it told that a job's claim was gone before it was begun."""
-        self._waiting.put((Ending(job, Snoozed(at=0, run_at=0)), None))
+    def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
+        """Have a signal sent, after what was announced before."""
+        if signal.receivers:
+            self._waiting.put(partial(emit, signal, **facts))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -149,14 +168,16 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (told := self._waiting.get()) is not None:
+        send: Callable[[Flask], None] | None
+        while (send := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, *told)
+                send(self._app)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del told
+            del send
 
 
-def _send(app: Flask, ending: Ending, job: Job | None) -> None:
+def _send(settled: Settled, app: Flask) -> None:
+    ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)
         return

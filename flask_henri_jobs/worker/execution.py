@@ -32,6 +32,7 @@ class Ending:
 
     :param raised: What the task raised. It holds on to its frames until it was announced.
     :param returned: What the task returned.
+    :param is_counted: Whether its batch was told; that is tried once only (B1).
     """
 
     job: Job
@@ -39,6 +40,7 @@ class Ending:
     raised: BaseException | None = None
     returned: t.Any = None
     attempt: int = field(init=False)
+    is_counted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.attempt = self.job.attempts

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typing as t
 from dataclasses import dataclass
+from datetime import timedelta
 
 from .. import signals
 from ..clock import steady_seconds
+from ..durations import millis
 from ..job import DEAD, DONE
 from ..log import logger
 from ..signals import emit
@@ -14,15 +16,22 @@ from .loop import Loop
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from flask import Flask
 
     from ..settings import Settings
     from ..store import Store
+    from .aftermath import Aftermath
     from .loop import Outages
 
 ROUND_SECONDS = 1.0
+BATCHES_SECONDS = 5.0
+
+BATCHES_KEPT = timedelta(hours=1)
+"""For how long a finished batch is kept at least: its callback may look at it."""
+SHORTEST_KEPT_MS = 1000
+PRUNING_SECONDS = 5.0
+"""How long one round deletes, a thousand jobs at a time; the next goes on from there."""
 
 
 @dataclass(slots=True)
@@ -43,10 +52,18 @@ class Duty:
 class Housekeeping:
     """Does each duty when it is due."""
 
-    def __init__(self, app: Flask, store: Store, settings: Settings, outages: Outages) -> None:
+    def __init__(
+        self,
+        app: Flask,
+        store: Store,
+        settings: Settings,
+        outages: Outages,
+        aftermath: Aftermath,
+    ) -> None:
         self._app = app
         self._store = store
         self._settings = settings
+        self._aftermath = aftermath
         self._duties = self._declared()
         self._outages = outages
         self._loop = Loop("henri-jobs-housekeeping", self.round)
@@ -71,7 +88,9 @@ class Housekeeping:
 
     def recover(self) -> None:
         """Put back the jobs whose runner stopped answering (Q4)."""
-        for job in self._store.leases.recover(self._settings.stuck_after):
+        recovered = self._store.leases.recover(self._settings.stuck_after)
+        self._aftermath.count(recovered)
+        for job in recovered:
             logger.warning("Recovered %r from a runner that stopped answering.", job)
             with self._app.app_context():
                 emit(signals.job_recovered, self._app, job=job)
@@ -80,15 +99,26 @@ class Housekeeping:
                         signals.job_died, self._app, job=job, error=job.error, attempt=job.attempts
                     )
 
+    def sweep_permits(self) -> None:
+        """Free the permits of runners that stopped answering (L3)."""
+        for permit in self._store.permits.sweep(self._settings.stuck_after):
+            logger.warning("Freed the permit %s#%d of %s.", permit.key, permit.slot, permit.runner)
+
     def prune(self) -> None:
         """Delete a step of what has been kept long enough (Q12)."""
         for state, kept in ((DONE, self._settings.keep_done), (DEAD, self._settings.keep_dead)):
             if kept is not None:
                 self._prune(state, kept)
+        if self._settings.keep_done is not None:
+            kept = max(self._settings.keep_done, BATCHES_KEPT)
+            self._store.batches.prune(self._store.clock.now() - millis(kept))
 
     def _prune(self, state: str, kept: timedelta) -> None:
-        before = self._store.clock.now() - round(kept.total_seconds() * 1000)
-        self._store.pruning.prune(state, before)
+        # A second at least: a job that has just ended may not be announced yet.
+        before = self._store.clock.now() - max(millis(kept), SHORTEST_KEPT_MS)
+        deadline = steady_seconds() + PRUNING_SECONDS
+        while self._store.pruning.prune(state, before) and steady_seconds() < deadline:
+            pass
 
     def _declared(self) -> list[Duty]:
         settings = self._settings
@@ -100,5 +130,7 @@ class Housekeeping:
         pruning = min(60.0, max(ROUND_SECONDS, shortest.total_seconds() / 10))
         return [
             Duty("recovery", recovery, self.recover),
+            Duty("sweep of permits", recovery, self.sweep_permits),
+            Duty("sweep of batches", BATCHES_SECONDS, self._aftermath.sweep),
             Duty("pruning", pruning, self.prune),
         ]

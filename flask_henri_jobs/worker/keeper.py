@@ -14,6 +14,7 @@ if t.TYPE_CHECKING:
     from ..clock import Clock
     from ..job import Job
     from ..store.leases import Leases
+    from ..store.permits import Permits
     from .holdings import Holdings
     from .loop import Outages
 
@@ -31,6 +32,7 @@ class Keeper:
     def __init__(
         self,
         leases: Leases,
+        permits: Permits,
         holdings: Holdings,
         clock: Clock,
         *,
@@ -39,6 +41,7 @@ class Keeper:
         outages: Outages,
     ) -> None:
         self._leases = leases
+        self._permits = permits
         self._holdings = holdings
         self._clock = clock
         self._heartbeat = heartbeat.total_seconds()
@@ -78,7 +81,9 @@ class Keeper:
         known_at = self._holdings.now()
         with self._outages.asking():
             gone = self._leases.keep(jobs)
-        self._holdings.renew((job for job in jobs if job.row["_id"] not in gone), known_at)
+            kept = [job for job in jobs if job.row["_id"] not in gone]
+            self._permits.keep(kept)
+        self._holdings.renew(kept, known_at)
         lost = [job for job in jobs if job.row["_id"] in gone]
         for job in lost:
             logger.warning("The claim of %r is gone: another runner has the job.", job)

@@ -103,6 +103,7 @@ REFUSED = [
     ("9-9/2 * * * *", "is a range from a value to itself"),
     ("50-10 * * * *", "runs backwards. Write '50-59,0-10'"),
     ("0 22-2 * * *", "runs backwards. Write '22-23,0-2'"),
+    ("0 23-0 * * *", "runs backwards. Write '23,0'"),
     ("0 0 28-3 * *", "runs backwards. Write '28-31,1-3'"),
     ("*/90 * * * *", "has the step 90, and a step here is from 1 to 59"),
     ("*/60 * * * *", "has the step 60"),

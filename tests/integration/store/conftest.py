@@ -8,37 +8,20 @@ import pytest
 from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
-from flask_henri_jobs.job import DEAD, DONE, RUNNING
 from flask_henri_jobs.store import indexes
 from flask_henri_jobs.store.admin import Admin
 from flask_henri_jobs.store.candidates import Candidates
-from flask_henri_jobs.store.documents import new_row
 from flask_henri_jobs.store.inbox import unique_index
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 from plans import Recorder
+from rows import Now, row_of_state
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
     from flask_henri_jobs.job import Document
-
-START = 1_800_000_000_000
-
-
-class Now:
-    """The database server's time, which stands still until a test moves it."""
-
-    def __init__(self) -> None:
-        self.moment = START
-
-    def __call__(self) -> int:
-        return self.moment
-
-    def advance(self, *, ms: int) -> int:
-        """Move on, and return the new moment."""
-        self.moment += ms
-        return self.moment
+    from rows import Stored
 
 
 @pytest.fixture
@@ -68,9 +51,7 @@ def database(
 def jobs(database: Database[Document]) -> Collection[Document]:
     """The jobs' collection, with every index."""
     collection = database["henri_jobs"]
-    indexes.create(
-        collection, [*Candidates.INDEXES, *Admin.INDEXES, unique_index("henri_jobs")]
-    )
+    indexes.create(collection, [*Candidates.INDEXES, *Admin.INDEXES, unique_index("henri_jobs")])
     return collection
 
 
@@ -79,38 +60,10 @@ def batches(database: Database[Document]) -> Collection[Document]:
     return database["henri_jobs_batches"]
 
 
-class Stored(t.Protocol):
-    """Stores a job and returns its row."""
-
-    def __call__(self, id: str = ..., state: str = ..., **fields: t.Any) -> Document: ...
-
-
-def row_of_state(id: str, state: str, now: int, **fields: t.Any) -> Document:
-    """Return the row of a job in a state, as the queue would have left it there."""
-    row = new_row(
-        id=id,
-        name="mail",
-        args="{}",
-        now=now,
-        run_at=now,
-        queue="default",
-        priority=0,
-        max_attempts=5,
-    )
-    if state == RUNNING:
-        claim = {"claimed_by": "host:1:runner", "claim_token": "token", "started_at": now}
-        row |= {"attempts": 1, "claimed_at": now, "heartbeat_at": now, **claim}
-    if state in {DONE, DEAD}:
-        row |= {"attempts": 1, "finished_at": now, "claim_token": "token", "duration_ms": 20}
-    if state == DEAD:
-        row |= {"error_message": "ValueError: no", "error_stack": "…", "dead_reason": "failed"}
-    return row | {"state": state} | fields
-
-
 @pytest.fixture
 def stored(jobs: Collection[Document], now: Now) -> Stored:
-    def store(id: str = "job", state: str = "pending", **fields: t.Any) -> Document:
-        row = row_of_state(id, state, now(), **fields)
+    def store(job_id: str = "job", state: str = "pending", **fields: t.Any) -> Document:
+        row = row_of_state(job_id, state, now(), **fields)
         jobs.insert_one(dict(row))
         return row
 

@@ -1,0 +1,55 @@
+"""What is done in the background."""
+
+from __future__ import annotations
+
+import typing as t
+
+from pymongo import ReplaceOne
+
+from flask_henri_jobs import Discard, current_job
+
+from .extensions import jobs
+from .geocoder import square_of
+from .places import COLUMNS, BadRow, place_of
+
+
+@jobs.task(max_attempts=5, backoff={"base": "1s", "factor": 2})
+def import_rows(import_id: str, first_row: int, rows: list[list[str]]) -> None:
+    """Store the places of some rows of a file, and report the rows that are none.
+
+    A job may be performed twice, as after a crash. That does no harm here: places and report are
+    replaced, not added.
+    """
+    places, rejected = [], []
+    for number, cells in enumerate(rows, first_row):
+        if len(cells) != len(COLUMNS):
+            # Nobody can tell what is in which column: no attempt will make this better.
+            raise Discard(f"Row {number} has {len(cells)} cells instead of {len(COLUMNS)}.")
+        try:
+            places.append(_located(place_of(cells)))
+        except BadRow as error:
+            rejected.append({"row": number, "reason": str(error)})
+    _store(import_id, places)
+    report = {"stored": len(places), "rejected": rejected}
+    jobs.database["imports"].update_one(
+        {"_id": import_id}, {"$set": {f"reports.{first_row}": report}}
+    )
+
+
+def _located(place: dict[str, t.Any]) -> dict[str, t.Any]:
+    # GeocoderBusy is not caught: the queue performs the job again after its backoff.
+    square = square_of(
+        place["iata"], place["latitude"], place["longitude"], attempt=current_job.attempt
+    )
+    return {**place, "square": square}
+
+
+def _store(import_id: str, places: list[dict[str, t.Any]]) -> None:
+    if places:
+        jobs.database["places"].bulk_write(
+            [
+                ReplaceOne({"_id": place["iata"]}, {**place, "import_id": import_id}, upsert=True)
+                for place in places
+            ],
+            ordered=False,
+        )

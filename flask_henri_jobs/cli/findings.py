@@ -1,0 +1,89 @@
+"""What ``flask jobs check`` looks for: settings, tasks and indexes that will be regretted."""
+
+from __future__ import annotations
+
+import typing as t
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..app_state import AppState
+    from ..registry import Registry
+    from ..settings import Settings
+
+
+class Finding(t.TypedDict):
+    """One thing that is wrong, and what to do about it."""
+
+    about: t.Literal["settings", "tasks", "indexes"]
+    message: str
+    hint: str
+
+
+def configuration_findings(state: AppState, tasks: Registry) -> list[Finding]:
+    """Return what is wrong with the settings and the tasks; the database is not asked."""
+    settings = state.settings
+    found = [] if state.make_client is not None else [*_about_database(settings)]
+    return [*found, *_about_schedules(settings, tasks), *_about_tasks(settings, tasks)]
+
+
+def index_findings(state: AppState) -> list[Finding]:
+    """Return what is wrong with the indexes.
+
+    :raises StoreUnavailable: The database does not answer.
+    """
+    return [
+        {"about": "indexes", "message": problem, "hint": "Run 'flask jobs install'."}
+        for problem in state.store_as_it_is.problems()
+    ]
+
+
+def _about_database(settings: Settings) -> Iterator[Finding]:
+    if settings.uri is None:
+        yield {
+            "about": "settings",
+            "message": "HENRI_JOBS_URI is not set: jobs go to a MongoDB server of this host's own.",
+            "hint": "Set it to your replica set.",
+        }
+    elif settings.embedded:
+        yield {
+            "about": "settings",
+            "message": "HENRI_JOBS_URI is 'disk': jobs go to a MongoDB server of this host's own.",
+            "hint": "In production, set it to your replica set.",
+        }
+
+
+def _about_schedules(settings: Settings, tasks: Registry) -> Iterator[Finding]:
+    for name, entry in settings.schedules.items():
+        if entry["task"] not in tasks:
+            yield {
+                "about": "settings",
+                "message": f"The schedule {name!r} is of the task {entry['task']!r}, which is not"
+                " known here.",
+                "hint": "Is the module that declares it in HENRI_JOBS_IMPORTS?",
+            }
+
+
+def _about_tasks(settings: Settings, tasks: Registry) -> Iterator[Finding]:
+    if not len(tasks):
+        yield {
+            "about": "tasks",
+            "message": "No task is declared: a worker would have nothing that it can perform.",
+            "hint": "Name the modules that declare them in HENRI_JOBS_IMPORTS.",
+        }
+    for name in tasks:
+        if name.startswith("__main__."):
+            yield {
+                "about": "tasks",
+                "message": f"The task {name} is declared in the module that was run, which a worker"
+                " knows by another name.",
+                "hint": "Declare it in a module that is imported, or give it a name=.",
+            }
+        queue = tasks[name].defaults.queue or settings.default_queue
+        if settings.queues is not None and not settings.queues.covers(queue):
+            yield {
+                "about": "tasks",
+                "message": f"The task {name} goes to the queue {queue!r}, which is not in"
+                " HENRI_JOBS_QUEUES.",
+                "hint": "Add it, or see to it that some worker is started with -q.",
+            }

@@ -1,0 +1,107 @@
+"""Commands on the queue as a whole: its state, its collections, its configuration."""
+
+from __future__ import annotations
+
+import typing as t
+from datetime import timedelta
+
+import click
+
+from ..errors import HenriJobsError
+from ..job import STATES
+from .command import jobs_command
+from .failures import Refused
+from .findings import Finding, configuration_findings, index_findings
+from .options import agreed, as_json, yes
+from .output import in_colour, one_line, print_json, print_table, span, tell
+
+if t.TYPE_CHECKING:
+    from ..extension import HenriJobs
+
+
+@jobs_command("status")
+@as_json
+def status(jobs: HenriJobs, *, as_json: bool) -> None:
+    """Show each queue, how long its oldest due job has waited, and the tasks that wait."""
+    found = jobs.status()
+    unknown = [name for name in found["waiting_tasks"] if name not in jobs.tasks]
+    if as_json:
+        print_json({**found, "unknown_tasks": unknown})
+        return
+    titles = ("QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST DUE")
+    print_table(titles, [_queue(queue) for queue in found["queues"]])
+    if found["waiting_tasks"]:
+        click.echo()
+        waiting = found["waiting_tasks"].items()
+        rows = [(name, count, "no" if name in unknown else "yes") for name, count in waiting]
+        print_table(("TASK", "WAITING", "KNOWN HERE"), rows)
+    if unknown:
+        tell(
+            "Jobs of a task that no worker knows wait for ever. Is the module that declares it in"
+            " HENRI_JOBS_IMPORTS, or is it another application's?"
+        )
+
+
+@jobs_command("install")
+@as_json
+def install(jobs: HenriJobs, *, as_json: bool) -> None:
+    """Make the indexes that are missing. It may be repeated."""
+    made = jobs.install()
+    if as_json:
+        print_json({"made": made})
+    elif made:
+        click.echo(f"Made {', '.join(made)}.")
+    else:
+        click.echo("Every index is there.")
+
+
+@jobs_command("uninstall")
+@yes
+@as_json
+def uninstall(jobs: HenriJobs, *, yes: bool, as_json: bool) -> None:
+    """Drop the queue's collections, and with them every job."""
+    settings = jobs.state.settings
+    agreed(f"Drop {settings.collection} and what belongs to it, with every job?", yes)
+    dropped = jobs.uninstall()
+    if as_json:
+        print_json({"dropped": dropped})
+    else:
+        click.echo(f"Dropped {', '.join(dropped) or 'nothing: there was none'}.")
+
+
+@jobs_command("check", reaches=False)
+@as_json
+def check(jobs: HenriJobs, *, as_json: bool) -> None:
+    """Look for what is wrong with the settings, the tasks and the indexes.
+
+    It exits with 1 where it finds something, so that a deploy stops there.
+    """
+    state = jobs.state
+    findings = configuration_findings(state, jobs.tasks)
+    try:
+        state.reach()
+        findings += index_findings(state)
+    except HenriJobsError:
+        _print_findings(findings, as_json=as_json)
+        raise
+    _print_findings(findings, as_json=as_json)
+    if findings:
+        raise Refused(f"{len(findings)} to be mended.")
+
+
+def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:
+    oldest = queue["oldest_ms"]
+    waited = None if oldest is None else timedelta(milliseconds=oldest)
+    counts = [queue[state] for state in STATES]
+    return (queue["queue"], *counts, span(waited))
+
+
+def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        print_json(findings)
+        return
+    for finding in findings:
+        about = in_colour(finding["about"], "red")
+        click.echo(f"{about}: {one_line(finding['message'])} {one_line(finding['hint'])}")
+    if not findings:
+        click.echo("Nothing found.")

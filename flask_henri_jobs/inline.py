@@ -1,0 +1,73 @@
+"""Performing a job where it is enqueued, with nothing stored: ``HENRI_JOBS_INLINE``."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from contextvars import Context
+
+from . import signals
+from .enqueueing import row_of
+from .errors import JobFailed
+from .job import DONE, RUNNING, Document, Job
+from .outcome import Done, Snoozed
+from .signals import emit
+
+if t.TYPE_CHECKING:
+    from flask import Flask
+
+    from .clock import Moment
+    from .options import Overrides
+    from .settings import Settings
+    from .task import Task
+
+
+def perform_inline(
+    app: Flask, settings: Settings, task: Task[..., t.Any], args: object, overrides: Overrides
+) -> Job:
+    """Perform a job at once, as a runner would, and return it, done.
+
+    Its arguments go through the codec, and it runs in an app context of its own, where there is
+    no request. What the task raises is raised, and nothing is retried. No database is asked.
+
+    :raises JobFailed: The job expired before it was begun.
+    """
+    # A web process loads the worker for this only.
+    from .worker.execution import Execution
+
+    row = row_of(task, args, overrides, settings, _local_now())
+    row |= {"state": RUNNING, "attempts": 1, "started_at": _local_now()}
+    job = Job(row, Kept(row))
+    execution = Execution(app, job, task, task.policy(settings.backoff), _local_now)
+    # An empty context: a runner has no request either.
+    ending = Context().run(execution.run)
+    if ending.raised is not None:
+        if not isinstance(ending.outcome, Snoozed):
+            emit(signals.job_failed, app, job=job, error=ending.raised, attempt=1)
+        raise ending.raised
+    if not isinstance(ending.outcome, Done):
+        raise JobFailed(f"Job {job.id} ({job.name}) expired before it was begun.")
+    done = ending.outcome
+    row |= {"state": DONE, "finished_at": done.at, "duration_ms": done.duration}
+    emit(signals.job_succeeded, app, job=job, result=ending.returned, duration=job.duration)
+    return job
+
+
+class Kept:
+    """Where the row of a job is that was never stored."""
+
+    def __init__(self, row: Document) -> None:
+        self._row = row
+
+    def row_of(self, job_id: str) -> Document:  # noqa: ARG002 - as the store's takes it
+        """Return the row."""
+        return self._row
+
+    def wait_for_end(self, job_id: str, timeout: float | None) -> Document:  # noqa: ARG002
+        """Return the row; the job has ended."""
+        return self._row
+
+
+def _local_now() -> Moment:
+    # Nothing of it is stored, so the host's clock will do (C1).
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,208 @@
+"""The ``limits`` collection: what a runner holds before it takes a job of a limited task (L2)."""
+
+from __future__ import annotations
+
+import random
+import typing as t
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pymongo.errors import BulkWriteError
+
+from ..clock import to_datetime
+from ..durations import millis
+from ..job import RUNNING, Document
+from ..limit import slot_id
+from .connection import answering
+from .indexes import Index
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
+
+    from pymongo.collection import Collection
+
+    from ..clock import Clock
+    from ..job import Job
+
+MOST_SWEPT = 100
+_DUPLICATE = 11000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permit:
+    """A place in a bucket that somebody holds."""
+
+    key: str
+    slot: int
+    runner: str
+    job_id: str | None
+    taken_at: datetime | None
+    heartbeat_at: datetime | None
+
+
+def stale_index(limits: str) -> Index:
+    """Return the index that finds old permits: henri's own, to the letter."""
+    return Index(f"{limits}_stale", {"heartbeat_at": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """Takes, keeps, gives back and sweeps permits.
+
+    A permit is owned by the token of the claim it was taken for, and that token alone gives it
+    back: a runner that stalled and lost its permit cannot give away its successor's (L3).
+    """
+
+    limits: Collection[Document]
+    jobs: Collection[Document]
+    clock: Clock
+    random: Callable[[Sequence[int], int], list[int]] = random.sample
+
+    def free(self, most: Mapping[str, int]) -> dict[str, list[int]]:
+        """Return the slots of buckets that can be taken.
+
+        :param most: How many of each bucket may run at once.
+        """
+        taken: dict[str, list[int]] = defaultdict(list)
+        # By bucket and not by id: a limit that was lowered leaves permits in slots above it.
+        for held in self.limits.find({"limit_key": {"$in": list(most)}}, _SLOT):
+            taken[held["limit_key"]].append(int(held["slot"]))
+        return {bucket: _free(limit, taken[bucket]) for bucket, limit in most.items()}
+
+    def take(
+        self, wanted: Sequence[tuple[str, int, str]], *, runner: str, token: str
+    ) -> dict[str, str]:
+        """Take permits: for each a bucket, a slot in it, and the id of the job it is for.
+
+        :return: The permits that are ours now, by the ids of their jobs.
+        """
+        now = self.clock.now()
+        permits = [
+            {
+                "_id": slot_id(bucket, slot),
+                "limit_key": bucket,
+                "slot": slot,
+                "runner": runner,
+                "job_id": job_id,
+                "taken_at": now,
+                "heartbeat_at": now,
+                "token": token,
+            }
+            for bucket, slot, job_id in wanted
+        ]
+        if not permits:
+            return {}
+        try:
+            self.limits.insert_many(permits, ordered=False)
+        except BulkWriteError as error:
+            if any(refused["code"] != _DUPLICATE for refused in error.details["writeErrors"]):
+                raise
+            # A duplicate may be our own: an insert that was repeated after a lost reply (A11).
+            ids = [permit["_id"] for permit in permits]
+            ours = self.limits.find({"_id": {"$in": ids}, "token": token}, {"job_id": True})
+            return {permit["job_id"]: permit["_id"] for permit in ours}
+        return {str(permit["job_id"]): str(permit["_id"]) for permit in permits}
+
+    def give_back(self, jobs: Iterable[Job]) -> None:
+        """Give back the permits of jobs; it may be repeated (L6)."""
+        held = [job for job in jobs if job.permit is not None]
+        if held:
+            with answering("the permits"):
+                self.limits.delete_many(_of(held))
+
+    def release(self, permits: Sequence[str], token: str) -> None:
+        """Give back permits that came to nothing: their jobs were taken by others."""
+        if permits:
+            self.limits.delete_many({"_id": {"$in": list(permits)}, "token": token})
+
+    def of_token(self, token: str) -> dict[str, str]:
+        """Return the permits that a claim took, by the ids of their jobs."""
+        ours = self.limits.find({"token": token}, {"job_id": True})
+        return {permit["job_id"]: permit["_id"] for permit in ours}
+
+    def keep(self, jobs: Iterable[Job]) -> None:
+        """Stamp the heartbeat of the permits of jobs."""
+        held = [job for job in jobs if job.permit is not None]
+        if held:
+            now = self.clock.now()
+            with answering("the permits"):
+                self.limits.update_many(_of(held), {"$set": {"heartbeat_at": now}})
+
+    def forget(self, jobs: Iterable[Job]) -> None:
+        """Delete the permits of jobs that were put back from a runner that is gone.
+
+        :param jobs: As they were when they ran, under the token of that claim.
+        """
+        ended = [{"job_id": job.row["_id"], "token": job.row["claim_token"]} for job in jobs]
+        if ended:
+            with answering("the permits"):
+                self.limits.delete_many({"$or": ended})
+
+    def sweep(self, stuck_after: timedelta) -> list[Permit]:
+        """Free old permits whose job is not running under them. Return what was freed.
+
+        A permit whose heartbeat failed while its job's succeeded stays: the job still runs (A9).
+        """
+        if self.clock.calm_for() < stuck_after:
+            return []
+        before = self.clock.now() - millis(stuck_after)
+        with answering("a sweep of permits"):
+            old = list(self.limits.find({"heartbeat_at": {"$lt": before}}, limit=MOST_SWEPT))
+            alive = self._with_running_jobs(old, before)
+            return [
+                _to_permit(permit)
+                for permit in old
+                if permit["_id"] not in alive
+                and self.limits.delete_one(
+                    {"_id": permit["_id"], "heartbeat_at": permit["heartbeat_at"]}
+                ).deleted_count
+            ]
+
+    def held(self, most: int = 1000) -> list[Permit]:
+        """Return the permits that are held, by bucket and slot."""
+        with answering("the permits"):
+            found = self.limits.find(sort=[("limit_key", 1), ("slot", 1)], limit=most)
+            return [_to_permit(permit) for permit in found]
+
+    def _with_running_jobs(self, permits: list[Document], before: int) -> set[str]:
+        ids = [permit["job_id"] for permit in permits if permit.get("job_id")]
+        running = self.jobs.find(
+            {"_id": {"$in": ids}, "state": RUNNING, "heartbeat_at": {"$gte": before}},
+            {"claim_token": True},
+        )
+        tokens = {job["_id"]: job["claim_token"] for job in running}
+        return {
+            permit["_id"]
+            for permit in permits
+            if permit.get("job_id") in tokens
+            # A henri runner's permit has no token, and is its job's all the same.
+            and permit.get("token") in (None, tokens[permit["job_id"]])
+        }
+
+
+_SLOT = {"limit_key": True, "slot": True}
+
+
+def _free(limit: int, taken: list[int]) -> list[int]:
+    # Two runners that both see one place left must meet in the same slot, and one lose it there.
+    above = sum(slot >= limit for slot in taken)
+    return [slot for slot in range(limit - above) if slot not in taken]
+
+
+def _of(jobs: list[Job]) -> Document:
+    return {
+        "_id": {"$in": [job.permit for job in jobs]},
+        "token": {"$in": list({job.row["claim_token"] for job in jobs})},
+    }
+
+
+def _to_permit(permit: Document) -> Permit:
+    return Permit(
+        key=permit["limit_key"],
+        slot=int(permit["slot"]),
+        runner=permit["runner"],
+        job_id=permit.get("job_id"),
+        taken_at=to_datetime(permit.get("taken_at")),
+        heartbeat_at=to_datetime(permit.get("heartbeat_at")),
+    )

@@ -1,0 +1,148 @@
+"""Which limited work is next, at a cost by the number of keys and not by the backlog (L4)."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ..clock import steady_seconds
+from ..job import PENDING, Document
+from .candidates import CLAIM
+from .documents import IN_ORDER, one_batch
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pymongo.collection import Collection
+
+    from ..clock import Moment
+
+SHORTEST_MEMORY = 0.01
+MEMORY_PER_COST = 5.0
+"""What was read is used for so many times the time that reading it took: at most a sixth of a
+runner's time goes into looking."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The first due job of a key in a queue."""
+
+    key: str
+    queue: str
+    priority: int
+    run_at: Moment
+    id: str
+    name: str
+
+    @property
+    def as_row(self) -> Document:
+        """What it is asked by whether it is wanted, as a row is."""
+        return {"_id": self.id, "name": self.name, "queue": self.queue, "run_at": self.run_at}
+
+    @property
+    def order(self) -> tuple[int, Moment, str]:
+        """Its place among all jobs (Q2)."""
+        return self.priority, self.run_at, self.id
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was read of a queue, until when it is used."""
+
+    heads: dict[str, Head]
+    until: float
+
+
+@dataclass(slots=True)
+class WaitingKeys:
+    """Finds the first due job of every key that has one."""
+
+    jobs: Collection[Document]
+    steady: Callable[[], float] = steady_seconds
+    _known: dict[str, _Known] = field(default_factory=dict)
+
+    def heads(self, queues: Iterable[str], now: Moment) -> list[Head]:
+        """Return the first due job of every key in some queues, in their order."""
+        found = [head for queue in queues for head in self._of(queue, now)]
+        return sorted(found, key=lambda head: head.order)
+
+    def taken(self, head: Head) -> None:
+        """Note that a job is no longer its key's first; what comes after it is read in time."""
+        known = self._known.get(head.queue)
+        if known is not None:
+            known.heads.pop(head.key, None)
+
+    def behind(self, head: Head, names: Sequence[str], at_most: int, now: Moment) -> list[Head]:
+        """Return the next due jobs of a head's key after it, of tasks with these names."""
+        rows = self.jobs.find(
+            {
+                "state": PENDING,
+                "queue": head.queue,
+                "concurrency_key": head.key,
+                "run_at": {"$lte": now},
+                "name": {"$in": list(names)},
+            },
+            _SHOWN,
+            sort=IN_ORDER,
+            hint=CLAIM.name,
+            # The head itself is the first of them, unless it was taken.
+            **one_batch(at_most + 1),
+        )
+        return [_to_head(row) for row in rows if row["_id"] != head.id][:at_most]
+
+    def look_again(self) -> None:
+        """Forget what was read."""
+        self._known.clear()
+
+    def _of(self, queue: str, now: Moment) -> Iterable[Head]:
+        known = self._known.get(queue)
+        if known is None or known.until <= self.steady():
+            known = self._known[queue] = self._read(queue, now)
+        return known.heads.values()
+
+    def _read(self, queue: str, now: Moment) -> _Known:
+        began = self.steady()
+        rows = self.jobs.aggregate(_heads_of(queue, now), hint=CLAIM.name)
+        heads = {row["_id"]: _to_head({**row, **row["head"], "queue": queue}) for row in rows}
+        ended = self.steady()
+        return _Known(heads, ended + max(SHORTEST_MEMORY, MEMORY_PER_COST * (ended - began)))
+
+
+_SHOWN = dict.fromkeys(("concurrency_key", "queue", "priority", "run_at", "name"), True)
+
+
+def _heads_of(queue: str, now: Moment) -> list[Document]:
+    """Return a pipeline that jumps from key to key in the index: a DISTINCT_SCAN (B6).
+
+    Without ``run_at`` in the match, a job of the future would hide a due one of its key.
+    """
+    # $gt "" and not $type "string", which the planner does not take for a range.
+    due = {
+        "state": PENDING,
+        "queue": queue,
+        "concurrency_key": {"$gt": ""},
+        "run_at": {"$lte": now},
+    }
+    head = {
+        "_id": "$_id",
+        "priority": "$priority",
+        "run_at": "$run_at",
+        "name": "$name",
+        "concurrency_key": "$concurrency_key",
+    }
+    return [
+        {"$match": due},
+        {"$sort": CLAIM.keys},
+        {"$group": {"_id": "$concurrency_key", "head": {"$first": head}}},
+    ]
+
+
+def _to_head(row: Document) -> Head:
+    return Head(
+        key=row["concurrency_key"],
+        queue=row["queue"],
+        priority=int(row["priority"]),
+        run_at=int(row["run_at"]),
+        id=row["_id"],
+        name=row["name"],
+    )

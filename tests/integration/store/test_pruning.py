@@ -1,0 +1,109 @@
+"""Deleting what has been kept long enough."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pymongo
+import pytest
+
+from flask_henri_jobs.errors import InvalidFilter, StoreUnavailable
+from flask_henri_jobs.store import pruning as pruning_module
+from flask_henri_jobs.store.pruning import RECURRING_KEPT, Pruning
+
+if t.TYPE_CHECKING:
+    from pymongo import MongoClient
+    from pymongo.collection import Collection
+
+    from flask_henri_jobs.job import Document
+    from rows import Now, Stored
+
+
+@pytest.fixture
+def pruning(jobs: Collection[Document], batches: Collection[Document], now: Now) -> Pruning:
+    return Pruning(jobs, batches, now)
+
+
+def ids(pruning: Pruning) -> list[str]:
+    return sorted(row["_id"] for row in pruning.jobs.find())
+
+
+@pytest.mark.parametrize("state", ["done", "dead"])
+def test_only_what_is_old(pruning: Pruning, stored: Stored, now: Now, state: str) -> None:
+    """Q12: what ended before the moment is deleted, in that state only."""
+    old = {name: stored(f"old-{name}", name) for name in ("pending", "running", "done", "dead")}
+    moment = now.advance(ms=10)
+    stored("new", state)
+
+    assert pruning.prune(state, moment) == 1
+    assert ids(pruning) == sorted(["new", *(f"old-{name}" for name in old if name != state)])
+
+
+def test_in_steps(pruning: Pruning, stored: Stored, now: Now) -> None:
+    """A call deletes no more than its limit, the oldest first, and the last one says 0."""
+    for number in range(5):
+        stored(str(number), "done")
+        now.advance(ms=1)
+
+    assert pruning.prune("done", now(), limit=2) == 2
+    assert ids(pruning) == ["2", "3", "4"]
+    assert [pruning.prune("done", now(), limit=2) for _ in range(3)] == [2, 1, 0]
+
+
+def test_unfinished_batches(pruning: Pruning, stored: Stored, now: Now) -> None:
+    """Q12: a member of a batch that has not finished stays, and goes once it has."""
+    pruning.batches.insert_one({"_id": "open", "finished_at": None})
+    pruning.batches.insert_one({"_id": "over", "finished_at": 1})
+    stored("open", "done", batch_id="open")
+    stored("over", "done", batch_id="over")
+    stored("gone", "done", batch_id="deleted")
+    moment = now.advance(ms=1)
+
+    assert pruning.prune("done", moment) == 2
+    assert ids(pruning) == ["open"]
+    pruning.batches.update_one({"_id": "open"}, {"$set": {"finished_at": 1}})
+    assert sum(pruning.prune("done", moment) for _ in range(2)) == 1
+
+
+def test_slots_of_a_schedule(pruning: Pruning, stored: Stored, now: Now) -> None:
+    """A10: the job of a schedule's slot stays for an hour, however short others are kept."""
+    stored("slot", "done", unique_key="recurring:nightly:1800000000000")
+    stored("callback", "done", unique_key="batch:1")
+    now.advance(ms=RECURRING_KEPT)
+
+    assert pruning.prune("done", now()) == 1
+    assert ids(pruning) == ["slot"]
+    now.advance(ms=1)
+    assert sum(pruning.prune("done", now()) for _ in range(2)) == 1
+
+
+def test_what_stays_holds_up_nothing(
+    pruning: Pruning, stored: Stored, now: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many jobs that must stay are passed, a bounded number a call, and then come up again."""
+    monkeypatch.setattr(pruning_module, "MOST_EXAMINED", 4)
+    pruning.batches.insert_one({"_id": "open", "finished_at": None})
+    for number in range(9):
+        stored(f"member-{number}", "done", batch_id="open")
+        now.advance(ms=1)
+    stored("old", "done")
+    now.advance(ms=1)
+
+    assert [pruning.prune("done", now(), limit=2) for _ in range(3)] == [0, 0, 1]
+    assert pruning.prune("done", now(), limit=2) == 0
+    pruning.batches.delete_one({"_id": "open"})
+    assert [pruning.prune("done", now(), limit=2) for _ in range(5)] == [2, 2, 2, 2, 1]
+
+
+@pytest.mark.parametrize(("state", "limit"), [("pending", 1), ("running", 1), ("done", 0)])
+def test_refused(pruning: Pruning, stored: Stored, now: Now, state: str, limit: int) -> None:
+    """Only jobs that ended are pruned, and at least one at a time."""
+    with pytest.raises(InvalidFilter):
+        pruning.prune(state, now(), limit)
+
+
+def test_outage(unreachable: MongoClient[Document], now: Now) -> None:
+    """A database that is away is StoreUnavailable."""
+    database = unreachable["any"]
+    with pytest.raises(StoreUnavailable, match="did not answer"), pymongo.timeout(0.1):
+        Pruning(database["jobs"], database["batches"], now).prune("done", now())

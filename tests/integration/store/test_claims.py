@@ -10,6 +10,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
+from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
 from flask_henri_jobs.store.candidates import Candidates
@@ -20,20 +21,20 @@ if t.TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from conftest import Now, Stored
     from flask_henri_jobs.job import Document, Job
+    from rows import Now, Stored
 
 
 @pytest.fixture
 def claims(jobs: Collection[Document], now: Now) -> Claims:
-    return Claims(jobs, now, Candidates(jobs))
+    return claims_on(jobs, now)
 
 
 INTERRUPTED = 11601
 
 
 def wish(at_most: int = 10, **how: t.Any) -> Wish:
-    return Wish(**{"runner": "host:1:me", "queues": ["default"], "at_most": at_most, **how})
+    return Wish(**{"runner": "host:1:me", "queues": turns(["default"]), "at_most": at_most, **how})
 
 
 def ids(jobs: list[Job]) -> list[str]:
@@ -115,7 +116,7 @@ def between(jobs: Collection[Document], now: Now) -> Callable[[Callable[[], obje
     def make(happens: Callable[[], object]) -> Claims:
         candidates = Between(jobs)
         candidates.happens = happens
-        return Claims(jobs, now, candidates)
+        return claims_on(jobs, now, candidates)
 
     return make
 
@@ -180,7 +181,7 @@ def test_rivals_never_share(jobs: Collection[Document], now: Now, stored: Stored
     taken: dict[int, list[str]] = {number: [] for number in range(4)}
 
     def claim(number: int) -> None:
-        claims = Claims(jobs, now, Candidates(jobs))
+        claims = claims_on(jobs, now)
         at_once.wait(5)
         while more := claims.take(wish(7, runner=f"runner-{number}")):
             taken[number] += ids(more)
@@ -212,7 +213,7 @@ def faulty(
 ) -> t.Iterator[tuple[MongoClient[Document], Claims]]:
     with faulty_client(mongo_uri) as client:
         collection = client[jobs.database.name]["henri_jobs"]
-        yield client, Claims(collection, now, Candidates(collection), steady=steady)
+        yield client, claims_on(collection, now, steady=steady)
 
 
 class Steady:
@@ -291,7 +292,7 @@ def test_lost_look_at_what_was_won(
     rows = [stored("b"), *jobs.find({"_id": "a"})]
     jobs.update_one({"_id": "a"}, CHANGES["claimed"])
     with failing(client, "find", times=1, errorCode=INTERRUPTED), pytest.raises(PyMongoError):
-        claims.stamp(rows, "host:1:me")
+        claims.stamp(rows, "host:1:me", "a token")
 
     assert ids(claims.late()) == ["b"]
 
@@ -339,7 +340,7 @@ def test_nothing_to_hand_back(unreachable: MongoClient[Document], now: Now) -> N
     """Handing back nothing asks the database nothing."""
     collection = unreachable["nowhere"]["jobs"]
 
-    assert Claims(collection, now, Candidates(collection)).hand_back([]) == 0
+    assert claims_on(collection, now).hand_back([]) == 0
 
 
 def test_a_claim_is_bounded_in_bytes(claims: Claims, stored: Stored) -> None:

@@ -20,9 +20,9 @@ if t.TYPE_CHECKING:
     from pymongo import MongoClient
     from pymongo.collection import Collection
 
-    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
     from plans import Recorder
+    from rows import Now, Stored
 
 KEY = "mail:7"
 

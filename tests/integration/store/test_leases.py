@@ -14,8 +14,8 @@ from server_time import ServerTime
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from conftest import Stored
     from flask_henri_jobs.job import Document
+    from rows import Stored
 
 STUCK = timedelta(seconds=60)
 

@@ -24,9 +24,9 @@ from flask_henri_jobs.store.outcomes import Outcomes
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
-    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
     from plans import Recorder
+    from rows import Now, Stored
 
 AT = 1_800_000_000_050
 FAILURE = Failure(message="ValueError: no", stack="Traceback …")

@@ -28,9 +28,13 @@ def claims_on(
 ) -> Claims:
     """Return one runner's claims, with the permits that they take."""
     clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
-    permits = Permits(jobs.database[f"{jobs.name}_limits"], jobs, clock)
-    limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
+    limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs))
     return Claims(jobs, now, candidates or Candidates(jobs), limited, **how)
+
+
+def permits_on(jobs: Collection[Document], clock: Clock) -> Permits:
+    """Return the permits beside a collection of jobs."""
+    return Permits(jobs.database[f"{jobs.name}_limits"], jobs, clock)
 
 
 def turns(queues: Sequence[str] | None) -> QueueTurns:

@@ -164,7 +164,7 @@ def test_a_replaced_job_is_claimed_as_it_is_then(
 def test_attempts_and_revisions_of_all_kinds(claims: Claims, stored: Stored) -> None:
     """A1: Jobs of different attempts and revisions are claimed together, in their order."""
     for number in range(12):
-        revision = {"revision": number % 2} if number % 3 else {}
+        revision: dict[str, t.Any] = {"revision": number % 2} if number % 3 else {}
         stored(f"{number:02}", attempts=number % 4, **revision)
 
     claimed = claims.take(wish(50))

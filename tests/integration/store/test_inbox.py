@@ -54,6 +54,7 @@ def interrupted(jobs: Collection[Document], now: Now) -> Callable[..., Interrupt
     def make(*happens: Callable[[], object]) -> Interrupted:
         made = Interrupted(jobs, now, timedelta(seconds=3))
         object.__setattr__(made, "happens", list(happens))
+        return made
 
     return make
 
@@ -159,9 +160,9 @@ def test_holder_ends_before_it_is_read(
     """Q7: A holder that ends between our refused insert and our read is not an error."""
     stored("holder", unique_key=KEY)
     end = {"$set": {"state": "done"}, "$unset": {"unique_key": ""}}
-    inbox = interrupted(lambda: inbox.jobs.update_one({"_id": "holder"}, end))
+    racing: Inbox = interrupted(lambda: racing.jobs.update_one({"_id": "holder"}, end))
 
-    job = inbox.add(row(unique_key=KEY), on_conflict)
+    job = racing.add(row(unique_key=KEY), on_conflict)
 
     assert (job.id, job.created) == ("new", True)
 
@@ -173,12 +174,12 @@ def test_holder_changes_before_it_is_read(
     stored("holder", unique_key=KEY)
 
     def another() -> None:
-        inbox.jobs.delete_one({"_id": "holder"})
+        racing.jobs.delete_one({"_id": "holder"})
         stored("second", unique_key=KEY)
 
-    inbox = interrupted(another)
+    racing: Inbox = interrupted(another)
 
-    assert inbox.add(row(unique_key=KEY)).id == "second"
+    assert racing.add(row(unique_key=KEY)).id == "second"
 
 
 def test_row_of_a_held_id_is_deleted_before_it_is_read(
@@ -186,9 +187,9 @@ def test_row_of_a_held_id_is_deleted_before_it_is_read(
 ) -> None:
     """Q7: A row that is deleted between our refused insert and our read is no holder."""
     stored("new", "done")
-    inbox = interrupted(lambda: inbox.jobs.delete_one({"_id": "new"}))
+    racing: Inbox = interrupted(lambda: racing.jobs.delete_one({"_id": "new"}))
 
-    assert inbox.add(row()).created
+    assert racing.add(row()).created
 
 
 def test_holder_is_claimed_before_it_is_replaced(

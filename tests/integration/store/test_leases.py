@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from claiming import permits_on
 from flask_henri_jobs.job import Job
 from flask_henri_jobs.store.leases import MOST_RECOVERED, Leases
 from server_time import ServerTime
@@ -27,7 +28,7 @@ def time() -> ServerTime:
 
 @pytest.fixture
 def leases(jobs: Collection[Document], time: ServerTime) -> Leases:
-    return Leases(jobs, time.clock)
+    return Leases(jobs, time.clock, permits_on(jobs, time.clock))
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ class Raced(Leases):
 @pytest.fixture
 def raced(jobs: Collection[Document], time: ServerTime) -> t.Callable[..., Raced]:
     def make(happens: t.Callable[[], object]) -> Raced:
-        leases = Raced(jobs, time.clock)
+        leases = Raced(jobs, time.clock, permits_on(jobs, time.clock))
         object.__setattr__(leases, "happens", happens)
         return leases
 
@@ -194,11 +195,11 @@ def test_what_changed_not_what_was_read(
     """Q4: A job that changed between the read and the recovery is left, and is not reported."""
     for id in ("a", "changed", "z"):
         stored(id, "running", heartbeat_at=0)
-    leases = raced(lambda: leases.jobs.update_one({"_id": "changed"}, CHANGES[change]))
+    racing: Leases = raced(lambda: racing.jobs.update_one({"_id": "changed"}, CHANGES[change]))
 
-    assert sorted(job.id for job in leases.recover(STUCK)) == ["a", "z"]
+    assert sorted(job.id for job in racing.recover(STUCK)) == ["a", "z"]
 
-    assert row_of(leases, "changed")["history"] == "[]"
+    assert row_of(racing, "changed")["history"] == "[]"
 
 
 def test_two_recover_at_once(

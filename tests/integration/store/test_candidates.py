@@ -8,6 +8,7 @@ import typing as t
 import pytest
 
 from claiming import claims_on, turns
+from flask_henri_jobs.limit import Limit
 from flask_henri_jobs.store.candidates import (
     CLAIM,
     MOST_QUEUES,
@@ -83,7 +84,7 @@ def backlog(queues: int, priorities: int, now: int) -> list[Document]:
             priority=number * 7 % priorities,
         )
         if number < LIMITED:
-            row["concurrency_key"] = f"key-{number % 50}"
+            row |= {"name": "limited", "concurrency_key": f"key:{number % 50}"}
         elif number < LIMITED + FUTURE:
             row["run_at"] = now + 1 + number
         rows.append(row)
@@ -113,18 +114,23 @@ def test_claim_has_a_flat_cost(
     free = [row for row in rows if "concurrency_key" not in row and row["run_at"] <= now()]
     expected = in_order(free)
     claims = claims_on(jobs, now, candidates)
+    limits = {"limited": Limit("key", 1)}
+    database["henri_jobs_limits"].insert_many(
+        {"_id": f"key:{number}#0", "limit_key": f"key:{number}", "slot": 0} for number in range(50)
+    )
     besides = queues if queues > MOST_QUEUES else 0
     for named in ([f"queue-{number:03}" for number in range(queues)], None):
         recorder.commands.clear()
 
-        claimed = claims.take(Wish(runner="me", queues=turns(named), at_most=50))
+        wish = Wish(runner="me", queues=turns(named), at_most=50, limits=limits)
+        claimed = claims.take(wish)
 
         assert [job.id for job in claimed] == expected[:50]
         del expected[:50]
         plans = recorder.plans(database)
         asked = [next(iter(plan.command)) for plan in plans]
         assert asked[-1] == "update"
-        assert set(asked[:-1]) <= {"find", "distinct"}
+        assert set(asked[:-1]) <= {"find", "distinct", "aggregate"}
         assert sum(plan.documents for plan in plans[:-1]) <= 100 + besides
         assert plans[-1].documents == 50
         for plan in plans:

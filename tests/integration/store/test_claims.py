@@ -13,6 +13,7 @@ from pymongo.errors import PyMongoError
 from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
+from flask_henri_jobs.limit import Limit
 from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims, Wish
 
@@ -75,17 +76,20 @@ def test_at_most(claims: Claims, stored: Stored) -> None:
 
 
 def test_only_what_is_wanted(claims: Claims, stored: Stored) -> None:
-    """A claim leaves alone what is not wanted, in other queues, not due, limited or not waiting."""
+    """A claim leaves alone what is not wanted, in other queues, not due, full or not waiting."""
+    limits = {"thumbnail": Limit("image", 1)}
+    claims.limited.permits.take([("image", 0, "another")], runner="host:2:r", token="another's")
     stored("wanted")
     stored("other name", name="report")
     stored("other queue", queue="low")
     stored("not due", run_at=claims.now() + 1)
-    stored("limited", concurrency_key="mail")
+    stored("full", name="thumbnail", concurrency_key="image")
     stored("running", "running")
     stored("done", "done")
 
-    assert ids(claims.take(wish(wanted=lambda row: row["name"] == "mail"))) == ["wanted"]
-    assert claims.take(wish(wanted=lambda row: row["name"] == "mail")) == []
+    mine = wish(wanted=lambda row: row["name"] != "report", limits=limits)
+    assert ids(claims.take(mine)) == ["wanted"]
+    assert claims.take(mine) == []
 
 
 def test_henri_rows(claims: Claims, stored: Stored) -> None:

@@ -22,6 +22,9 @@ from .uri import mask_uri
 if t.TYPE_CHECKING:
     import os
 
+    from .queues import QueueSelection
+    from .schedule import Schedule
+
 PREFIX = "HENRI_JOBS_"
 
 Tenant: t.TypeAlias = Callable[[], str | None]
@@ -47,7 +50,7 @@ class Settings:
     collection: str = "henri_jobs"
     imports: tuple[str, ...] = ()
     default_queue: str = "default"
-    queues: tuple[str, ...] | None = None
+    queues: QueueSelection | None = None
     threads: int = 5
     processes: int = 1
     grace: timedelta = timedelta(seconds=25)
@@ -66,9 +69,7 @@ class Settings:
     inline: bool = False
     install: bool = True
     mongod: Path | None = None
-    schedules: Mapping[str, Mapping[str, t.Any]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    schedules: Mapping[str, Schedule] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def from_config(

@@ -10,6 +10,7 @@ from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
 from ..outcome import Snoozed
+from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from ..store.claims import Wish
 from .aftermath import Aftermath
@@ -19,12 +20,12 @@ from .holdings import Holdings
 from .housekeeping import Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
-from .pace import AHEAD_SECONDS, LONGEST_WAIT, MOST_AHEAD, Ahead, Pace
+from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+from .scheduling import Scheduling
 from .strangers import Strangers
 from .threads import Threads
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
     from flask import Flask
@@ -42,7 +43,8 @@ CLOSING_SECONDS = 10.0
 class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
-    :param queues: Take from these only; None takes from all.
+    :param queues: Take from these only; None takes from those of the settings, or else from all.
+    :param schedules: Whether it fires schedules, too.
     """
 
     def __init__(
@@ -52,16 +54,17 @@ class Runner:
         store: Store,
         settings: Settings,
         *,
-        queues: Sequence[str] | None = None,
+        queues: QueueSelection | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
+        schedules: bool = True,
     ) -> None:
         self.id = new_runner_id()
         self._app = app
         self._tasks = tasks
         self._store = store
         self._settings = settings
-        self._queues = queues if queues is not None else settings.queues
+        self._queues = QueueTurns(queues or settings.queues or ALL_QUEUES)
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._stopping = False
         self._in_a_hurry = False
@@ -91,6 +94,9 @@ class Runner:
             outages=self._outages,
         )
         self._housekeeping = Housekeeping(app, store, settings, self._outages, self._aftermath)
+        self._scheduling = (
+            Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
+        )
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
@@ -143,14 +149,13 @@ class Runner:
         return AHEAD_SECONDS * self._threads.count
 
     def _wish(self, free: int) -> Wish:
-        ahead = Ahead(
-            self._pace, free, self._ahead_seconds - self._pace.work_in(self._threads.waiting)
-        )
+        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
+        ahead = Ahead(self._pace, free, seconds)
         return Wish(
             runner=self.id,
             queues=self._queues,
             at_most=free,
-            ahead=MOST_AHEAD,
+            ahead=self._pace.jobs_in(seconds),
             takes=ahead.takes,
             wanted=self._strangers.are_wanted,
             limits=self._limits,
@@ -199,11 +204,22 @@ class Runner:
         self._keeper.start()
         self._housekeeping.start()
         self._threads.start()
+        self._start_scheduling()
         self._tell(signals.worker_started)
+
+    def _start_scheduling(self) -> None:
+        if self._scheduling is None:
+            return
+        if self._once:
+            # What is due now is performed before the end, which would otherwise come first.
+            Rounds("the schedules", self._scheduling.round).next()
+        self._scheduling.start()
 
     def _stop(self) -> None:
         """Hand back what has not begun, finish what runs, write every outcome (W5)."""
         self._tell(signals.worker_stopping)
+        if self._scheduling is not None:
+            self._scheduling.stop(CLOSING_SECONDS)
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)

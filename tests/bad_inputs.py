@@ -736,7 +736,7 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
     (
         ["enqueue", "shop.add", '{"a": 1}', "--unique", "batch:1"],
         (
-            "unique is 'batch:1', and keys that begin with 'batch': are the queue's own."
+            "unique is 'batch:1', and keys that begin so are the queue's own."
             " Begin it with the task's name."
         ),
         1,

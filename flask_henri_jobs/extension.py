@@ -24,6 +24,7 @@ if t.TYPE_CHECKING:
 
     from .durations import Duration
     from .job import Job
+    from .queues import QueuesOption
     from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
@@ -186,13 +187,15 @@ class HenriJobs(Operations):
         self,
         *,
         once: bool = False,
-        queues: str | Iterable[str] | None = None,
+        queues: QueuesOption | None = None,
         threads: int | None = None,
         grace: Duration | None = None,
     ) -> None:
         """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
 
         :param once: Return as soon as nothing is due and nothing runs.
+        :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
+            weights ``"mail:4,*:1"``; None takes from those of the settings.
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work

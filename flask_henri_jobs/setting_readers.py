@@ -31,6 +31,7 @@ from .checks import (
     shown,
 )
 from .errors import ConfigError
+from .queues import QueueSelection
 from .uri import checked_uri, database_in
 
 Reader: t.TypeAlias = Callable[[object, str], object]
@@ -94,6 +95,12 @@ def _names(value: object, where: str) -> tuple[str, ...]:
     parsed = parsed_text(value)
     # A queue may be called "5", which parses as well.
     return checked_names(parsed if isinstance(parsed, list) else value, where)
+
+
+def _queues(value: object, where: str) -> QueueSelection:
+    parsed = parsed_text(value)
+    # A queue may be called "5", which parses as well.
+    return QueueSelection.read(parsed if isinstance(parsed, list | dict) else value, where)
 
 
 def _integer(low: int, high: int) -> Reader:
@@ -188,7 +195,7 @@ READERS: t.Final[Mapping[str, Reader]] = {
     "collection": _collection,
     "imports": _imports,
     "default_queue": checked_name,
-    "queues": _or_none(_names),
+    "queues": _or_none(_queues),
     "threads": _integer(1, 256),
     "processes": _integer(1, 256),
     "grace": _duration(high=_DAY),

@@ -22,6 +22,8 @@ from .uri import mask_uri
 if t.TYPE_CHECKING:
     import os
 
+    from .queues import QueueSelection
+
 PREFIX = "HENRI_JOBS_"
 
 Tenant: t.TypeAlias = Callable[[], str | None]
@@ -47,7 +49,7 @@ class Settings:
     collection: str = "henri_jobs"
     imports: tuple[str, ...] = ()
     default_queue: str = "default"
-    queues: tuple[str, ...] | None = None
+    queues: QueueSelection | None = None
     threads: int = 5
     processes: int = 1
     grace: timedelta = timedelta(seconds=25)

@@ -87,6 +87,6 @@ def emit(signal: NamedSignal, app: Flask, **facts: t.Any) -> None:
     for receiver in signal.receivers_for(app):
         try:
             receiver(app, **facts)
-        except Exception:  # noqa: BLE001
+        except Exception:
             # A receiver is the user's code, and may raise anything.
             logger.exception("A receiver of %r failed.", signal.name)

@@ -12,6 +12,7 @@ import math
 import typing as t
 from datetime import UTC, datetime, timedelta
 
+QUEUES = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
 NAME = "Give text of 1 to 512 bytes without control characters."
 DURATION = (
     'Give a timedelta, seconds as a number, or text such as "250ms", "30s", "5m", "2h", "1d", "1w".'
@@ -83,7 +84,12 @@ BAD_SETTINGS: list[tuple[dict[str, t.Any], str]] = [
     ({"HENRI_JOBS_DEFAULT_QUEUE": ""}, f"HENRI_JOBS_DEFAULT_QUEUE is empty. {NAME}"),
     (
         {"HENRI_JOBS_QUEUES": []},
-        "HENRI_JOBS_QUEUES names nothing. Give at least one name, or leave it out.",
+        f"HENRI_JOBS_QUEUES names no queue. {QUEUES}",
+    ),
+    ({"HENRI_JOBS_QUEUES": "mail:high:"}, f"HENRI_JOBS_QUEUES[0] is 'mail:high:'. {QUEUES}"),
+    (
+        {"HENRI_JOBS_QUEUES": {"$ne": None}},
+        "HENRI_JOBS_QUEUES['$ne'] is None. Give a whole number, 1 to 100.",
     ),
     ({"HENRI_JOBS_QUEUES": "high,,low"}, f"HENRI_JOBS_QUEUES[1] is empty. {NAME}"),
     (

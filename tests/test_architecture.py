@@ -30,6 +30,7 @@ tags
 codec
 arguments
 limit
+queues
 cron
 clock_changes
 schedule

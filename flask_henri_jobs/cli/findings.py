@@ -80,7 +80,7 @@ def _about_tasks(settings: Settings, tasks: Registry) -> Iterator[Finding]:
                 "hint": "Declare it in a module that is imported, or give it a name=.",
             }
         queue = tasks[name].defaults.queue or settings.default_queue
-        if settings.queues is not None and queue not in settings.queues:
+        if settings.queues is not None and not settings.queues.covers(queue):
             yield {
                 "about": "tasks",
                 "message": f"The task {name} goes to the queue {queue!r}, which is not in"

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 
 import click
 
-from ..checks import checked_name, checked_names
+from ..checks import checked_name
 from ..durations import to_duration
 from ..errors import ConfigError
 from ..job import DEAD_REASONS, STATES
+from ..queues import QueueSelection
 from .failures import Misused
 
 if t.TYPE_CHECKING:
@@ -49,8 +50,8 @@ def _name(text: str) -> str:
     return checked_name(text, "The name")
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return checked_names(text, "The list")
+def _queues(text: str) -> QueueSelection:
+    return QueueSelection.read(text, "The list")
 
 
 def _duration(text: str) -> timedelta:
@@ -96,7 +97,7 @@ def _no_number(constant: str) -> t.NoReturn:
 
 
 NAME = Value("text", _name)
-NAMES = Value("names", _names)
+QUEUES = Value("queues", _queues)
 SPAN = Value("duration", _duration)
 MOMENT = Value("moment", _moment)
 JSON = Value("json", _json)

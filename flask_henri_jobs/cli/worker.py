@@ -8,7 +8,7 @@ import click
 from flask import current_app
 
 from .command import jobs_command
-from .options import NAMES, SPAN, as_json
+from .options import QUEUES, SPAN, as_json
 from .output import print_json, tell
 from .progress import Tally
 
@@ -17,7 +17,7 @@ if t.TYPE_CHECKING:
 
 
 @jobs_command("worker", reaches=False)
-@click.option("-q", "--queues", type=NAMES, help="Take from these queues only: high,default")
+@click.option("-q", "--queues", type=QUEUES, help="Take from these only: high,low, or mail:4,*:1")
 @click.option("-t", "--threads", type=click.IntRange(1, 256), help="Perform so many jobs at once.")
 @click.option("--grace", type=SPAN, help="How long a stop waits for what runs: 25s")
 @click.option("--once", is_flag=True, help="End as soon as nothing is due.")

@@ -14,6 +14,7 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
+from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, is_as_read
@@ -38,18 +39,18 @@ class Wish:
     """Which jobs a runner would take.
 
     :param runner: Its id.
-    :param queues: Only from these; None takes from all.
+    :param queues: The queues that it takes from, and whose turn it is.
     :param at_most: How many: one for each free thread.
     :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
-    :param takes: Asked of each unlimited job in turn; the first that is not taken ends the look.
+    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     """
 
     runner: str
-    queues: Sequence[str] | None
     at_most: int
     ahead: int = 0
+    queues: QueueTurns = field(default_factory=QueueTurns)
     takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
@@ -104,21 +105,16 @@ class Claims:
             keyless[limit.group].append(row["_id"])
             return False
 
-        queues = self.candidates.queues_with_work() if wish.queues is None else wish.queues
+        shares = wish.queues.shares(self.candidates.queues_with_work)
         most = wish.at_most + wish.ahead
-        unlimited = self.candidates.read(queues, most, now, is_unlimited, wish.takes)
+        unlimited = [
+            row
+            for queues in shares.values()
+            for row in self.candidates.read(queues, most, now, is_unlimited)
+        ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
-        return self.limited.choose(
-            unlimited,
-            queues,
-            wish.limits,
-            wish.wanted,
-            at_most=wish.at_most,
-            now=now,
-            runner=wish.runner,
-            token=token,
-        )
+        return self.limited.choose(unlimited, shares, wish, now=now, token=token)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
         if permits:

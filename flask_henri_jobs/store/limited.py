@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import typing as t
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
 from .documents import is_due
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pymongo.collection import Collection
 
     from ..clock import Moment
     from ..limit import Limit
+    from .claims import Wish
     from .permits import Permits
     from .waiting_keys import Head, WaitingKeys
 
@@ -44,39 +47,32 @@ class LimitedWork:
     def choose(
         self,
         unlimited: list[Document],
-        queues: Iterable[str],
-        limits: Mapping[str, Limit],
-        wanted: Callable[[Document], bool],
+        shares: Mapping[str, Sequence[str]],
+        wish: Wish,
         *,
-        at_most: int,
         now: Moment,
-        runner: str,
         token: str,
     ) -> Choice:
         """Return the next jobs, each limited one with a permit that was taken for it.
 
-        :param unlimited: The next unlimited jobs, in order; there may be more than ``at_most``.
-        :param at_most: No limited job is taken that is not among the first so many of all.
-        :param limits: The limits by the names of their tasks. A job with a key whose task has
-            none any more, or is unknown here, needs no permit.
+        A job with a key whose task has no limit any more, or is unknown here, needs no permit.
+
+        :param unlimited: The next unlimited jobs of each share, in order.
+        :param shares: The queues that are served together, by the names of the shares.
         """
-        if not at_most:
-            return Choice(unlimited)
-        heads = [head for head in self.keys.heads(queues, now) if wanted(head.as_row)]
-        heads = _worth_asking(heads, unlimited, at_most)
-        if not heads:
-            return Choice(unlimited)
-        rows, picked = _merged(unlimited, self._lines(heads, limits, at_most, now), at_most)
-        permits = self.permits.take(
-            [(head.key, slot, head.id) for head, slot in picked if slot is not None],
-            runner=runner,
-            token=token,
-        )
-        for head, _ in picked:
-            self.keys.taken(head)
-        free = [head.id for head, slot in picked if slot is None]
-        found = self._read([*permits, *free], now)
-        return Choice(sorted([*rows, *found], key=_order), permits)
+        share_of = {queue: share for share, queues in shares.items() for queue in queues}
+        heads = self._heads(unlimited, share_of, wish, now) if wish.at_most else []
+        if not heads and len(shares) == 1:
+            return Choice(list(itertools.takewhile(wish.takes, unlimited)))
+        lines = self._lines(heads, wish.limits, wish.at_most, now)
+        picked = _picked([*unlimited, *lines], wish, share_of)
+        limited = [pick for pick in picked if isinstance(pick, _Pick)]
+        permits = self._permits_for(limited, wish.runner, token)
+        free = [pick.head.id for pick in limited if pick.slot is None]
+        rows = [pick for pick in picked if not isinstance(pick, _Pick)]
+        found = {row["_id"]: row for row in [*rows, *self._read([*permits, *free], now)]}
+        ids = [pick.head.id if isinstance(pick, _Pick) else pick["_id"] for pick in picked]
+        return Choice([found[one] for one in ids if one in found], permits)
 
     def adopt(self, ids: Sequence[str], group: str, now: Moment) -> None:
         """Give waiting jobs of a limited task that have no key the group's own bucket (L5).
@@ -88,6 +84,16 @@ class LimitedWork:
             {"$set": {"concurrency_key": group, "updated_at": now}, "$inc": {"revision": 1}},
         )
         self.keys.look_again()
+
+    def _heads(
+        self,
+        unlimited: list[Document],
+        share_of: Mapping[str, str],
+        wish: Wish,
+        now: Moment,
+    ) -> list[Head]:
+        heads = [head for head in self.keys.heads(share_of, now) if wish.wanted(head.as_row)]
+        return _worth_asking(heads, unlimited, wish.at_most, share_of)
 
     def _lines(
         self, heads: list[Head], limits: Mapping[str, Limit], at_most: int, now: Moment
@@ -102,6 +108,16 @@ class LimitedWork:
             if slots:
                 lines.append(_Line(head, slots, self.keys, limits, now))
         return lines
+
+    def _permits_for(self, picked: list[_Pick], runner: str, token: str) -> dict[str, str]:
+        """Take the permits for what was picked. Return those that were free, by job."""
+        for pick in picked:
+            self.keys.taken(pick.head)
+        return self.permits.take(
+            [(pick.head.key, pick.slot, pick.head.id) for pick in picked if pick.slot is not None],
+            runner=runner,
+            token=token,
+        )
 
     def _shuffled(self, slots: list[int]) -> list[int]:
         # Runners that choose at the same time choose different slots, as far as there are any.
@@ -141,38 +157,66 @@ class _Line:
         return [name for name, other in self.limits.items() if other.group == limit.group]
 
 
-def _worth_asking(heads: list[Head], unlimited: list[Document], at_most: int) -> list[Head]:
-    """Return the heads that may be among the first so many jobs."""
-    if len(unlimited) >= at_most:
-        last = _order(unlimited[at_most - 1])
-        heads = [head for head in heads if head.order < last]
-    return heads[:MOST_KEYS_ASKED]
+class _Pick(t.NamedTuple):
+    """A limited job that was picked, and a slot where it needs one."""
+
+    head: Head
+    slot: int | None
 
 
-def _merged(
-    unlimited: list[Document], lines: list[_Line], at_most: int
-) -> tuple[list[Document], list[tuple[Head, int | None]]]:
-    """Return unlimited rows, and the heads among the first so many of all with a slot for each."""
-    rows: list[Document] = []
-    picked: list[tuple[Head, int | None]] = []
-    waiting: list[tuple[t.Any, int, _Line | Document]] = [
-        (_order(row), number, row) for number, row in enumerate(unlimited)
-    ]
-    waiting += [
-        (line.head.order, len(unlimited) + number, line) for number, line in enumerate(lines)
-    ]
-    heapq.heapify(waiting)
-    while waiting:
-        _, number, first = heapq.heappop(waiting)
+def _worth_asking(
+    heads: list[Head], unlimited: list[Document], at_most: int, share_of: Mapping[str, str]
+) -> list[Head]:
+    """Return the heads that may be among the first so many jobs of their share."""
+    rows: dict[str, list[Document]] = defaultdict(list)
+    for row in unlimited:
+        rows[share_of[row["queue"]]].append(row)
+    last = {
+        share: _order(found[at_most - 1]) for share, found in rows.items() if len(found) >= at_most
+    }
+    asked: Counter[str] = Counter()
+    worth = []
+    for head in heads:
+        share = share_of[head.queue]
+        if asked[share] < MOST_KEYS_ASKED and (share not in last or head.order < last[share]):
+            asked[share] += 1
+            worth.append(head)
+    return worth
+
+
+def _picked(
+    firsts: list[Document | _Line], wish: Wish, share_of: Mapping[str, str]
+) -> list[Document | _Pick]:
+    """Return the first jobs: of each share in its order, and the shares by turns."""
+    picked: list[Document | _Pick] = []
+    waiting: dict[str, list[tuple[t.Any, int, Document | _Line]]] = defaultdict(list)
+    for number, first in enumerate(firsts):
+        # The number keeps rows and lines from being compared.
+        waiting[share_of[_queue(first)]].append((_place(first), number, first))
+    for line in waiting.values():
+        heapq.heapify(line)
+    while waiting and len(picked) < wish.at_most + wish.ahead:
+        share = wish.queues.next(waiting)
+        _, number, first = heapq.heappop(waiting[share])
         if not isinstance(first, _Line):
-            rows.append(first)
-            continue
-        if len(rows) + len(picked) >= at_most:
-            continue
-        picked.append((first.head, first.slots.pop()))
-        if first.next():
-            heapq.heappush(waiting, (first.head.order, number, first))
-    return rows, picked
+            if not wish.takes(first):
+                break
+            picked.append(first)
+        elif len(picked) < wish.at_most and wish.takes(first.head.as_row):
+            picked.append(_Pick(first.head, first.slots.pop()))
+            if first.next():
+                heapq.heappush(waiting[share], (_place(first), number, first))
+        if not waiting[share]:
+            del waiting[share]
+    return picked
+
+
+def _queue(first: Document | _Line) -> str:
+    return first.head.queue if isinstance(first, _Line) else str(first["queue"])
+
+
+def _place(first: Document | _Line) -> tuple[t.Any, ...]:
+    return first.head.order if isinstance(first, _Line) else _order(first)
 
 
 def _order(row: Document) -> tuple[t.Any, ...]:

@@ -6,25 +6,24 @@ import typing as t
 
 from flask import current_app
 
-from ..checks import checked_names
 from ..durations import to_duration
 from ..errors import NotInstalled
 from ..log import logger
+from ..queues import QueueSelection
 from .os_signals import stopping
 from .runner import Runner
 
 if t.TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..durations import Duration
     from ..extension import HenriJobs
+    from ..queues import QueuesOption
 
 
 def work(
     jobs: HenriJobs,
     *,
     once: bool,
-    queues: str | Iterable[str] | None,
+    queues: QueuesOption | None,
     threads: int | None,
     grace: Duration | None,
 ) -> None:
@@ -39,7 +38,7 @@ def work(
         jobs.tasks,
         state.store,
         state.settings,
-        queues=None if queues is None else checked_names(queues, "queues"),
+        queues=None if queues is None else QueueSelection.read(queues, "queues"),
         threads=threads,
         grace=None if grace is None else to_duration(grace, "grace"),
     )

@@ -79,7 +79,7 @@ class Execution:
                 began = perf_counter()
                 with own:
                     returned = self._call()
-        except BaseException as raised:  # noqa: BLE001
+        except BaseException as raised:
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
             # What the task raised decides, where the end of its context raised as well.
             decisive = own.raised or raised

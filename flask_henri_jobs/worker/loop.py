@@ -106,7 +106,7 @@ class Rounds:
         except StoreUnavailable:
             # Whoever asked has said so, once for all that is tried meanwhile.
             pass
-        except Exception:  # noqa: BLE001
+        except Exception:
             # One bad round must not end the loop; that would be a runner that is alive and deaf.
             logger.exception("A round of %s failed.", self.name)
         else:

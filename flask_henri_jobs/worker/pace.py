@@ -10,6 +10,9 @@ if t.TYPE_CHECKING:
 AHEAD_SECONDS = 0.05
 """Expected work that waits before each thread; claiming it takes a few milliseconds."""
 
+LONGEST_AHEAD = AHEAD_SECONDS / 2
+"""Seconds that a job may be expected to take which is claimed ahead."""
+
 MOST_AHEAD = 200
 LONGEST_WAIT = 0.1
 """Seconds after which a job that was claimed ahead, and that no thread has begun, goes back."""
@@ -39,6 +42,12 @@ class Pace:
         """Return the seconds of work that so many jobs are expected to be."""
         return jobs * max(self._mean, _LEAST_SECONDS)
 
+    def jobs_in(self, seconds: float) -> int:
+        """Return how many jobs so many seconds of work are expected to be; none of long ones."""
+        if self._mean > LONGEST_AHEAD:
+            return 0
+        return min(MOST_AHEAD, int(max(seconds, 0.0) / max(self._mean, _LEAST_SECONDS)))
+
 
 class Ahead:
     """Decides in their order which jobs of one claim are taken.
@@ -58,7 +67,7 @@ class Ahead:
             self._free -= 1
             return True
         expected = self._pace.of(row["name"])
-        if expected is None or expected > AHEAD_SECONDS / 2:
+        if expected is None or expected > LONGEST_AHEAD:
             return False
         self._seconds -= max(expected, _LEAST_SECONDS)
         return self._seconds >= 0

@@ -10,6 +10,7 @@ from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
 from ..outcome import Snoozed
+from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from ..store.claims import Wish
 from .aftermath import Aftermath
@@ -19,12 +20,11 @@ from .holdings import Holdings
 from .housekeeping import Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
-from .pace import AHEAD_SECONDS, LONGEST_WAIT, MOST_AHEAD, Ahead, Pace
+from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
 from .strangers import Strangers
 from .threads import Threads
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import timedelta
 
     from flask import Flask
@@ -42,7 +42,7 @@ CLOSING_SECONDS = 10.0
 class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
-    :param queues: Take from these only; None takes from all.
+    :param queues: Take from these only; None takes from those of the settings, or else from all.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Runner:
         store: Store,
         settings: Settings,
         *,
-        queues: Sequence[str] | None = None,
+        queues: QueueSelection | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
     ) -> None:
@@ -61,7 +61,7 @@ class Runner:
         self._tasks = tasks
         self._store = store
         self._settings = settings
-        self._queues = queues if queues is not None else settings.queues
+        self._queues = QueueTurns(queues or settings.queues or ALL_QUEUES)
         self._grace = (settings.grace if grace is None else grace).total_seconds()
         self._stopping = False
         self._in_a_hurry = False
@@ -143,14 +143,13 @@ class Runner:
         return AHEAD_SECONDS * self._threads.count
 
     def _wish(self, free: int) -> Wish:
-        ahead = Ahead(
-            self._pace, free, self._ahead_seconds - self._pace.work_in(self._threads.waiting)
-        )
+        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
+        ahead = Ahead(self._pace, free, seconds)
         return Wish(
             runner=self.id,
             queues=self._queues,
             at_most=free,
-            ahead=MOST_AHEAD,
+            ahead=self._pace.jobs_in(seconds),
             takes=ahead.takes,
             wanted=self._strangers.are_wanted,
             limits=self._limits,

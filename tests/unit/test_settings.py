@@ -13,6 +13,7 @@ from flask import Flask
 
 from flask_henri_jobs.backoff import Backoff
 from flask_henri_jobs.errors import ConfigError
+from flask_henri_jobs.queues import QueueSelection
 from flask_henri_jobs.setting_readers import READERS
 from flask_henri_jobs.settings import Settings
 
@@ -54,7 +55,7 @@ def test_every_setting_has_a_reader() -> None:
         ("imports", ["shop.tasks", "shop.mail"], ("shop.tasks", "shop.mail")),
         ("imports", [], ()),
         ("default_queue", "low", "low"),
-        ("queues", ("high", "low"), ("high", "low")),
+        ("queues", ("high", "low"), QueueSelection(("high", "low"))),
         ("queues", None, None),
         ("threads", 256, 256),
         ("processes", 1, 1),
@@ -95,9 +96,11 @@ def test_what_is_kept(name: str, given: object, kept: object) -> None:
         ("GRACE", "0.5", timedelta(milliseconds=500)),
         ("GRACE", "30s", timedelta(seconds=30)),
         ("TIMEOUT", "null", None),
-        ("QUEUES", "high,low", ("high", "low")),
-        ("QUEUES", '["high", "low"]', ("high", "low")),
-        ("QUEUES", "high", ("high",)),
+        ("QUEUES", "high,low", QueueSelection(("high", "low"))),
+        ("QUEUES", '["high", "low"]', QueueSelection(("high", "low"))),
+        ("QUEUES", "high", QueueSelection(("high",))),
+        ("QUEUES", "mail:4,*:1", QueueSelection(("mail", "*"), (4, 1))),
+        ("QUEUES", '{"mail": 4, "*": 1}', QueueSelection(("mail", "*"), (4, 1))),
         ("IMPORTS", "shop.tasks, shop.mail", ("shop.tasks", "shop.mail")),
         ("IMPORTS", "", ()),
         ("INLINE", "true", True),
@@ -137,7 +140,7 @@ def test_nested_environment(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_queue_may_be_called_by_a_number() -> None:
     """Text that names a queue stays text."""
-    assert read({"HENRI_JOBS_QUEUES": "5"}).queues == ("5",)
+    assert read({"HENRI_JOBS_QUEUES": "5"}).queues == QueueSelection(("5",))
 
 
 def test_config_is_left_alone() -> None:
@@ -155,7 +158,7 @@ def test_config_is_left_alone() -> None:
     config["HENRI_JOBS_SCHEDULES"]["a"]["every"] = "2m"  # type: ignore[index]
     config["HENRI_JOBS_QUEUES"].append("low")  # type: ignore[attr-defined]
     assert settings.schedules["a"]["every"] == "1m"
-    assert settings.queues == ("high",)
+    assert settings.queues == QueueSelection(("high",))
 
 
 def test_settings_are_frozen() -> None:

@@ -24,8 +24,9 @@ from flask_henri_jobs.store.inbox import Inbox
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
-    from integration.batches.conftest import Tasks
     from pymongo.collection import Collection
+
+    from integration.batches.conftest import Tasks
 
 Document: t.TypeAlias = dict[str, t.Any]
 

@@ -1,0 +1,173 @@
+"""Which queues a worker takes jobs from, and whose turn it is among them (Q2)."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .checks import checked_int, checked_name, kind_of, shown
+from .errors import ConfigError
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+QueuesOption: t.TypeAlias = "str | Iterable[str] | Mapping[str, int] | QueueSelection"
+
+OTHERS = "*"
+"""Stands for all queues that are not named."""
+
+HIGHEST_WEIGHT = 100
+MOST_SHARES = 16
+"""Queues with weights: each is asked on its own in every claim."""
+
+_HINT = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
+_NUMERIC = re.compile(r"[-+]?[\d.,]*")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSelection:
+    """The queues that a worker takes from.
+
+    :param names: Their names; ``*`` among them stands for all others.
+    :param weights: A weight for each name: the starts are shared out by them. Without weights the
+        jobs of all these queues are taken in one order.
+    """
+
+    names: tuple[str, ...] = (OTHERS,)
+    weights: tuple[int, ...] | None = None
+
+    @classmethod
+    def read(cls, value: object, where: str) -> QueueSelection:
+        """Return the selection that a value stands for.
+
+        :param value: Text with commas, such as ``"high,low"`` or ``"mail:4,*:1"``; a list of such
+            items; or a mapping of names to weights. Among weights, an item without one has 1.
+        :raises ConfigError: It is no such thing, or says the same queue twice.
+        """
+        if isinstance(value, QueueSelection):
+            return value
+        items = _items(value, where)
+        if not items:
+            raise ConfigError(f"{where} names no queue.", hint=_HINT)
+        weights = _weights(items, where)
+        names = tuple(weights)
+        if all(weight is None for weight in weights.values()):
+            _refuse_needless_others(names, where)
+            return cls(names)
+        if len(names) > MOST_SHARES:
+            raise ConfigError(
+                f"{where} has weights for {len(names)} queues.",
+                hint=f"Give at most {MOST_SHARES}, and take the others together as '*'.",
+            )
+        return cls(names, tuple(weight or 1 for weight in weights.values()))
+
+    def covers(self, queue: str) -> bool:
+        """Whether jobs of a queue are taken."""
+        return queue in self.names or OTHERS in self.names
+
+    def shares(self, with_work: Callable[[], Collection[str]]) -> dict[str, Sequence[str]]:
+        """Return the queues that are served together, by the names of the shares.
+
+        :param with_work: Returns the queues that have jobs; it is asked only for ``*``.
+        """
+        if self.weights is None and OTHERS not in self.names:
+            return {"": self.names}
+        shares: dict[str, Sequence[str]] = {name: (name,) for name in self.names}
+        if OTHERS in shares:
+            shares[OTHERS] = [queue for queue in with_work() if queue not in self.names]
+        return shares
+
+    def __str__(self) -> str:
+        """Return it as it is written on a command line."""
+        if self.weights is None:
+            return ",".join(self.names)
+        pairs = zip(self.names, self.weights, strict=True)
+        return ",".join(f"{name}:{weight}" for name, weight in pairs)
+
+
+ALL_QUEUES = QueueSelection()
+
+
+class QueueTurns:
+    """The queues of one runner, and whose turn it is: smooth weighted round robin.
+
+    Of any so many starts in a row as the weights come to, every share that has due jobs gets as
+    many as its weight, spread out evenly. One that has none gives its turns to the others, and
+    neither saves any up nor owes any.
+    """
+
+    def __init__(self, selection: QueueSelection = ALL_QUEUES) -> None:
+        self.selection = selection
+        weights = selection.weights
+        self._weights = (
+            dict(zip(selection.names, weights, strict=True)) if weights is not None else {}
+        )
+        self._credit = dict.fromkeys(self._weights, 0)
+
+    def shares(self, with_work: Callable[[], Collection[str]]) -> dict[str, Sequence[str]]:
+        """Return the queues that are served together, as the selection has them."""
+        return self.selection.shares(with_work)
+
+    def next(self, waiting: Collection[str]) -> str:
+        """Return whose turn it is, and count it.
+
+        :param waiting: The shares that have due jobs; one at least.
+        """
+        if not self._weights:
+            return next(iter(waiting))
+        for share, weight in self._weights.items():
+            self._credit[share] = self._credit[share] + weight if share in waiting else 0
+        first = max((one for one in self._weights if one in waiting), key=self._credit.__getitem__)
+        self._credit[first] -= sum(self._weights[share] for share in waiting)
+        return first
+
+
+def _items(value: object, where: str) -> list[tuple[str, int | None]]:
+    """Return the names and weights that a value lists, in its order."""
+    if isinstance(value, Mapping):
+        return [
+            (checked_name(name, f"A name in {where}"), _weight(weight, f"{where}[{name!r}]"))
+            for name, weight in value.items()
+        ]
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ConfigError(f"{where} is {kind_of(value)}, and queues are due.", hint=_HINT)
+    return [_item(part, f"{where}[{at}]") for at, part in enumerate(parts)]
+
+
+def _item(part: object, where: str) -> tuple[str, int | None]:
+    """Return the name and the weight that ``name`` or ``name:weight`` stands for.
+
+    What follows the last colon is a weight where it looks like a number; ``acme:mail`` is a name.
+    """
+    text = checked_name(part.strip() if isinstance(part, str) else part, where)
+    name, colon, weight = text.rpartition(":")
+    if not colon or not _NUMERIC.fullmatch(weight):
+        return text, None
+    if not name or not weight.isascii() or not weight.isdigit():
+        raise ConfigError(f"{where} is {shown(text)}.", hint=_HINT)
+    return name, _weight(int(weight), f"The weight in {where}")
+
+
+def _weight(value: object, where: str) -> int:
+    return checked_int(value, where, 1, HIGHEST_WEIGHT)
+
+
+def _weights(items: Sequence[tuple[str, int | None]], where: str) -> dict[str, int | None]:
+    weights: dict[str, int | None] = {}
+    for name, weight in items:
+        if weights.setdefault(name, weight) != weight:
+            raise ConfigError(
+                f"{where} has two weights for the queue {shown(name)}.", hint="Give it once."
+            )
+    return weights
+
+
+def _refuse_needless_others(names: Sequence[str], where: str) -> None:
+    if OTHERS in names and len(names) > 1:
+        raise ConfigError(
+            f"{where} names queues beside '*', which takes from all.",
+            hint='Leave them out, or give weights such as "mail:4,*:1".',
+        )

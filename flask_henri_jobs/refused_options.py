@@ -33,7 +33,7 @@ def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> 
 
     :raises ConfigError: An option is of a later version, or unknown.
     """
-    _refuse(given, known, "A batch", {}, LATER_BATCH)
+    _refuse(given, known, "jobs.batch()", {}, LATER_BATCH)
 
 
 def _refuse(

@@ -8,6 +8,7 @@ import pytest
 from flask import Flask
 from pymongo import MongoClient
 
+from batch_tasks import Tasks
 from flask_henri_jobs import Discard, HenriJobs
 
 if t.TYPE_CHECKING:
@@ -16,19 +17,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
-    from flask_henri_jobs import Task
-
 Document: t.TypeAlias = dict[str, t.Any]
-
-
-class Tasks(t.NamedTuple):
-    """The tasks of the app, and what its callbacks were given."""
-
-    work: Task[[int], None]
-    fail: Task[[int], None]
-    once: Task[[int], None]
-    finished: Task[..., None]
-    called: list[tuple[str, Document]]
 
 
 @pytest.fixture

@@ -34,8 +34,7 @@ def inbox(jobs: Collection[Document], now: Now) -> Inbox:
 
 def row(id: str = "new", **fields: t.Any) -> Document:
     given = {"name": "mail", "args": '{"n":1}', "run_at": 2, **fields}
-    made = new_row(id=id, now=1, queue="default", priority=0, max_attempts=5, **given)
-    return made
+    return new_row(id=id, now=1, queue="default", priority=0, max_attempts=5, **given)
 
 
 class Interrupted(Inbox):
@@ -55,7 +54,6 @@ def interrupted(jobs: Collection[Document], now: Now) -> Callable[..., Interrupt
     def make(*happens: Callable[[], object]) -> Interrupted:
         made = Interrupted(jobs, now, timedelta(seconds=3))
         object.__setattr__(made, "happens", list(happens))
-        return made
 
     return make
 

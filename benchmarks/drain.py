@@ -6,6 +6,8 @@ start is not in it.
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import subprocess
 import sys
 import typing as t
@@ -14,6 +16,8 @@ from .app import fresh, jobs, nothing
 
 JOBS = 10_000
 RAW_PROCESSES = 2
+PATIENCE = 300.0
+"""Seconds after which a side is given up on."""
 
 
 def worker(uri: str) -> float:
@@ -34,16 +38,24 @@ def raw(uri: str) -> float:
 def drained(commands: list[list[str]]) -> float:
     """Store the jobs, run the commands to their end, and return the jobs done a second."""
     nothing.delay_many({"number": number} for number in range(JOBS))
-    processes = [subprocess.Popen(command, stderr=None) for command in commands]
-    try:
-        for process in processes:
-            if process.wait(300) != 0:
-                raise subprocess.CalledProcessError(process.returncode, process.args)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with contextlib.ExitStack() as stack:
+        running = [(stack.enter_context(ended(command)), command) for command in commands]
+        for process, command in running:
+            _, told = process.communicate(timeout=PATIENCE)
+            if process.returncode != 0:
+                raise RuntimeError(f"{shlex.join(command)} failed:\n{told}")
     return JOBS * 1000 / milliseconds_of(jobs.database["henri_jobs"])
+
+
+@contextlib.contextmanager
+def ended(command: list[str]) -> t.Iterator[subprocess.Popen[str]]:
+    """Run a command, and see that it has ended afterwards, however that comes."""
+    quiet, kept = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdout=quiet, stderr=kept) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def milliseconds_of(collection: t.Any) -> int:

@@ -28,11 +28,13 @@ class BatchRows(t.Protocol):
 
         :raises UnknownBatch: It was deleted.
         """
+        ...
 
     def members(
         self, batch_id: str, *, state: str | None = None, limit: int = 50, offset: int = 0
     ) -> list[Job]:
         """Return jobs of the batch, those first that changed last."""
+        ...
 
 
 class Counts(t.NamedTuple):

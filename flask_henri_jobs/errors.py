@@ -72,6 +72,18 @@ class UnknownJob(HenriJobsError):
     code = "UNKNOWN_JOB"
 
 
+class UnknownSchedule(HenriJobsError):
+    """No schedule of that name is stored or declared."""
+
+    code = "UNKNOWN_SCHEDULE"
+
+
+class ScheduleTaken(HenriJobsError):
+    """An application declares the schedule, so it is not for operators to define or remove."""
+
+    code = "SCHEDULE_TAKEN"
+
+
 class UnknownBatch(HenriJobsError):
     """No batch with that id is stored."""
 

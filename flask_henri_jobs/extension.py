@@ -16,6 +16,7 @@ from .inline import perform_inline
 from .operations import Operations
 from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
+from .scheduling import Schedules
 from .settings import Settings
 from .task import Task, default_name, where_defined
 
@@ -190,17 +191,20 @@ class HenriJobs(Operations):
         queues: QueuesOption | None = None,
         threads: int | None = None,
         grace: Duration | None = None,
+        schedules: bool = True,
     ) -> None:
         """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
 
         :param once: Return as soon as nothing is due and nothing runs.
         :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
             weights ``"mail:4,*:1"``; None takes from those of the settings.
+        :param schedules: Whether schedules are fired, too.
+        :raises ConfigError: A declared schedule cannot be fired here: its task is unknown (S4).
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work
 
-        work(self, once=once, queues=queues, threads=threads, grace=grace)
+        work(self, once=once, queues=queues, threads=threads, grace=grace, schedules=schedules)
 
     @property
     def client(self) -> Client:
@@ -214,6 +218,11 @@ class HenriJobs(Operations):
     def database(self) -> OwnDatabase:
         """The database that holds the queue, by :attr:`client`, for the application's own data."""
         return self.state.database
+
+    @property
+    def schedules(self) -> Schedules:
+        """What recurs, and what an operator asks of it."""
+        return Schedules(self.state, self.tasks)
 
     @property
     def state(self) -> AppState:

@@ -16,10 +16,14 @@ from .refused_options import refuse_for_enqueue, refuse_for_task
 
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
+    from .schedule import Misfire, Overlap
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
 LONGEST_KEY = 512
+
+RECURRENCE = ("cron", "every", "timezone", "overlap", "misfire")
+"""The options that make a task recur."""
 
 OnConflict: t.TypeAlias = t.Literal["return", "raise", "replace"]
 UniqueOption: t.TypeAlias = bool | str | tuple[str, ...] | Callable[..., str | None]
@@ -38,6 +42,11 @@ class TaskOptions(t.TypedDict, total=False):
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
+    cron: str
+    every: Duration
+    timezone: str
+    overlap: Overlap
+    misfire: Misfire
 
 
 class EnqueueOptions(t.TypedDict, total=False):
@@ -112,6 +121,7 @@ class TaskDefaults:
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
+    recurrence: Mapping[str, t.Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, given: Mapping[str, t.Any], where: str) -> TaskDefaults:
@@ -121,13 +131,11 @@ class TaskDefaults:
         :raises ConfigError: One is unknown, of a later version, Celery's, or has a bad value.
         """
         refuse_for_task(given, TaskOptions.__annotations__, where)
-        return cls(
-            **{
-                name: _TASK[name](value, f"{name}= of {where}")
-                for name, value in given.items()
-                if value is not None
-            }
-        )
+        used = {name: value for name, value in given.items() if value is not None}
+        # The task reads these, as one schedule of its name.
+        recurrence = {name: used.pop(name) for name in RECURRENCE if name in used}
+        read = {name: _TASK[name](value, f"{name}= of {where}") for name, value in used.items()}
+        return cls(**read, recurrence=recurrence)
 
 
 def as_wait(value: object, where: str) -> timedelta:

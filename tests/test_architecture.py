@@ -35,6 +35,7 @@ cron
 clock_changes
 schedule
 job
+schedule_entry
 batch
 outcome
 context
@@ -75,8 +76,10 @@ unique
 task
 registry
 enqueueing
+declared
 finishing
 app_state
+scheduling
 building
 batch_operations
 operations
@@ -90,6 +93,8 @@ worker.aftermath
 worker.keeper
 worker.strangers
 worker.housekeeping
+worker.declaring
+worker.scheduling
 worker.runner
 worker.os_signals
 worker.supervisor
@@ -103,6 +108,7 @@ cli.findings
 cli.worker
 cli.jobs
 cli.bulk
+cli.schedules
 cli.system
 cli.batches
 cli

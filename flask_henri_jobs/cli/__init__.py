@@ -8,6 +8,7 @@ from .batches import batches
 from .bulk import delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
+from .schedules import schedules
 from .system import check, install, status, uninstall
 from .worker import worker
 
@@ -28,6 +29,7 @@ COMMANDS = (
     enqueue,
     perform,
     batches,
+    schedules,
     install,
     uninstall,
     check,

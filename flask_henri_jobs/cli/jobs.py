@@ -179,7 +179,7 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
         "queue": job.queue,
         "state": job.state,
         "dead because": job.dead_reason,
-        "error": _first_line(job.error),
+        "error": job.error,
         "attempts": f"{job.attempts} of {job.max_attempts}",
         "priority": job.priority,
         "tenant": job.tenant,

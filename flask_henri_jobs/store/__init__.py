@@ -19,6 +19,7 @@ from .limited import LimitedWork
 from .outcomes import Outcomes
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .schedules import Schedules
 from .tallies import Tallies
 from .waiting_keys import WaitingKeys
 
@@ -54,6 +55,7 @@ class Store:
     tallies: Tallies
     figures: Figures
     pruning: Pruning
+    schedules: Schedules
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -78,6 +80,7 @@ class Store:
             tallies=Tallies(jobs, kept_batches, clock.now, batches),
             figures=Figures(jobs, clock.now),
             pruning=Pruning(jobs, kept_batches, clock.now),
+            schedules=Schedules(connection.collection("schedules"), clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:

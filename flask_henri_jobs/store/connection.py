@@ -109,7 +109,7 @@ class Connection:
 
         :raises StoreUnavailable: It does not, within so many seconds.
         """
-        with answering("at all", seconds):
+        with answering("a ping", seconds):
             self.client.admin.command("ping")
 
     def close(self) -> None:

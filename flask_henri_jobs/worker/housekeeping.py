@@ -95,9 +95,8 @@ class Housekeeping:
             with self._app.app_context():
                 emit(signals.job_recovered, self._app, job=job)
                 if job.state == DEAD:
-                    emit(
-                        signals.job_died, self._app, job=job, error=job.error, attempt=job.attempts
-                    )
+                    attempt = job.attempts
+                    emit(signals.job_died, self._app, job=job, error=None, attempt=attempt)
 
     def sweep_permits(self) -> None:
         """Free the permits of runners that stopped answering (L3)."""

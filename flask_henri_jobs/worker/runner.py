@@ -21,6 +21,7 @@ from .housekeeping import Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
 from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+from .scheduling import Scheduling
 from .strangers import Strangers
 from .threads import Threads
 
@@ -43,6 +44,7 @@ class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
     :param queues: Take from these only; None takes from those of the settings, or else from all.
+    :param schedules: Whether it fires schedules, too.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Runner:
         queues: QueueSelection | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
+        schedules: bool = True,
     ) -> None:
         self.id = new_runner_id()
         self._app = app
@@ -91,6 +94,9 @@ class Runner:
             outages=self._outages,
         )
         self._housekeeping = Housekeeping(app, store, settings, self._outages, self._aftermath)
+        self._scheduling = (
+            Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
+        )
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
@@ -198,11 +204,22 @@ class Runner:
         self._keeper.start()
         self._housekeeping.start()
         self._threads.start()
+        self._start_scheduling()
         self._tell(signals.worker_started)
+
+    def _start_scheduling(self) -> None:
+        if self._scheduling is None:
+            return
+        if self._once:
+            # What is due now is performed before the end, which would otherwise come first.
+            Rounds("the schedules", self._scheduling.round).next()
+        self._scheduling.start()
 
     def _stop(self) -> None:
         """Hand back what has not begun, finish what runs, write every outcome (W5)."""
         self._tell(signals.worker_stopping)
+        if self._scheduling is not None:
+            self._scheduling.stop(CLOSING_SECONDS)
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)

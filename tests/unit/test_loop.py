@@ -156,7 +156,11 @@ def test_an_answer_to_an_earlier_question_is_no_news(caplog: pytest.LogCaptureFi
 
 def test_a_tolerated_outage(caplog: pytest.LogCaptureFixture) -> None:
     """What others will repair goes on where the database is away, and says so."""
-    with Outages().tolerated():
+
+    def ask() -> None:
         raise StoreUnavailable("No server.")
+
+    with Outages().tolerated():
+        ask()
 
     assert len(caplog.records) == 1

@@ -11,8 +11,8 @@ import shop
 if t.TYPE_CHECKING:
     from flask import Flask
 
-    from conftest import Answer, Run
     from flask_henri_jobs.building import OpenBatch
+    from integration.cli.conftest import Answer, Run
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 
 if t.TYPE_CHECKING:
     from flask_henri_jobs.job import Job
@@ -87,7 +87,7 @@ def test_database_out_of_reach(run_process: RunProcess, args: list[str], install
         FLASK_HENRI_JOBS_INSTALL=installs,
     )
 
-    assert ended.stderr.startswith("Error: The database did not answer at all within 0.3 s: ")
+    assert ended.stderr.startswith("Error: The database did not answer a ping within 0.3 s: ")
     assert ended.stderr.endswith(" Is it running, and is HENRI_JOBS_URI right?\n")
     assert ended.stderr.count("\n") == 1
     assert "hunter2" not in ended.stderr + ended.stdout
@@ -99,7 +99,7 @@ def test_password_that_is_wrong(run_process: RunProcess, mongo_uri: str) -> None
         *["list"], code=3, FLASK_HENRI_JOBS_URI=mongo_uri.replace("//", "//ann:hunter2@")
     )
 
-    assert ended.stderr.startswith("Error: The database does not allow ")
+    assert ended.stderr.startswith("Error: The database does not allow a ping: ")
     assert "hunter2" not in ended.stderr
 
 
@@ -144,6 +144,15 @@ def test_piped_is_plain_and_whole(dead_letters: list[Job], run_process: RunProce
     assert COLOUR not in piped
     assert all(job.id in piped for job in dead_letters)
     assert piped.splitlines()[1].endswith(" -")
+
+
+def test_terminal_without_the_characters(enqueue: Enqueue, run_process: RunProcess) -> None:
+    """What an output's encoding does not have is spelt out, and ends no command."""
+    job = enqueue("shop.add", {"a": 1}, queue="Käse")
+
+    listed = run_process("list", PYTHONIOENCODING="ascii").stdout
+    assert r"shop.add  K\xe4se  pending" in listed
+    assert r"K\xe4se" in run_process("show", job.id, PYTHONIOENCODING="ascii").stdout
 
 
 def test_terminal_is_asked(dead_letters: list[Job], on_terminal: OnTerminal) -> None:

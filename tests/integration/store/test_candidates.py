@@ -7,6 +7,7 @@ import typing as t
 
 import pytest
 
+from claiming import claims_on, turns
 from flask_henri_jobs.store.candidates import (
     CLAIM,
     MOST_QUEUES,
@@ -15,16 +16,16 @@ from flask_henri_jobs.store.candidates import (
     REMEMBERED_SECONDS,
     Candidates,
 )
-from flask_henri_jobs.store.claims import Claims, Wish
+from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.documents import new_row
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
     from pymongo.database import Database
 
-    from conftest import Now
     from flask_henri_jobs.job import Document
     from plans import Recorder
+    from rows import Now
 
 LIMITED, FUTURE, FREE = 19_000, 500, 500
 
@@ -111,12 +112,12 @@ def test_claim_has_a_flat_cost(
     jobs.insert_many(rows, ordered=False)
     free = [row for row in rows if "concurrency_key" not in row and row["run_at"] <= now()]
     expected = in_order(free)
-    claims = Claims(jobs, now, candidates)
+    claims = claims_on(jobs, now, candidates)
     besides = queues if queues > MOST_QUEUES else 0
     for named in ([f"queue-{number:03}" for number in range(queues)], None):
         recorder.commands.clear()
 
-        claimed = claims.take(Wish(runner="me", queues=named, at_most=50))
+        claimed = claims.take(Wish(runner="me", queues=turns(named), at_most=50))
 
         assert [job.id for job in claimed] == expected[:50]
         del expected[:50]

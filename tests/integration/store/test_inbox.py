@@ -20,9 +20,9 @@ if t.TYPE_CHECKING:
     from pymongo import MongoClient
     from pymongo.collection import Collection
 
-    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
     from plans import Recorder
+    from rows import Now, Stored
 
 KEY = "mail:7"
 
@@ -34,8 +34,7 @@ def inbox(jobs: Collection[Document], now: Now) -> Inbox:
 
 def row(id: str = "new", **fields: t.Any) -> Document:
     given = {"name": "mail", "args": '{"n":1}', "run_at": 2, **fields}
-    made = new_row(id=id, now=1, queue="default", priority=0, max_attempts=5, **given)
-    return made
+    return new_row(id=id, now=1, queue="default", priority=0, max_attempts=5, **given)
 
 
 class Interrupted(Inbox):
@@ -161,9 +160,9 @@ def test_holder_ends_before_it_is_read(
     """Q7: A holder that ends between our refused insert and our read is not an error."""
     stored("holder", unique_key=KEY)
     end = {"$set": {"state": "done"}, "$unset": {"unique_key": ""}}
-    inbox = interrupted(lambda: inbox.jobs.update_one({"_id": "holder"}, end))
+    racing: Inbox = interrupted(lambda: racing.jobs.update_one({"_id": "holder"}, end))
 
-    job = inbox.add(row(unique_key=KEY), on_conflict)
+    job = racing.add(row(unique_key=KEY), on_conflict)
 
     assert (job.id, job.created) == ("new", True)
 
@@ -175,12 +174,12 @@ def test_holder_changes_before_it_is_read(
     stored("holder", unique_key=KEY)
 
     def another() -> None:
-        inbox.jobs.delete_one({"_id": "holder"})
+        racing.jobs.delete_one({"_id": "holder"})
         stored("second", unique_key=KEY)
 
-    inbox = interrupted(another)
+    racing: Inbox = interrupted(another)
 
-    assert inbox.add(row(unique_key=KEY)).id == "second"
+    assert racing.add(row(unique_key=KEY)).id == "second"
 
 
 def test_row_of_a_held_id_is_deleted_before_it_is_read(
@@ -188,9 +187,9 @@ def test_row_of_a_held_id_is_deleted_before_it_is_read(
 ) -> None:
     """Q7: A row that is deleted between our refused insert and our read is no holder."""
     stored("new", "done")
-    inbox = interrupted(lambda: inbox.jobs.delete_one({"_id": "new"}))
+    racing: Inbox = interrupted(lambda: racing.jobs.delete_one({"_id": "new"}))
 
-    assert inbox.add(row()).created
+    assert racing.add(row()).created
 
 
 def test_holder_is_claimed_before_it_is_replaced(

@@ -170,8 +170,15 @@ class HenriJobs(Operations):
             ``total``, ``done``, ``failed`` and ``succeeded``.
         :param on_success: Called in the same way, if no job failed.
         :param on_failure: Called in the same way, if one did.
+        :raises ConfigError: An option is unknown or wrong; or jobs are performed inline.
         """
-        return open_batch(self.state, self._announced, options)
+        state = self.state
+        if state.settings.inline:
+            raise ConfigError(
+                "A batch is kept in the database, and HENRI_JOBS_INLINE asks none.",
+                hint="Perform its jobs with jobs.run_worker(once=True) in its place.",
+            )
+        return open_batch(state, self._announced, options)
 
     def perform_now(self, name: str, args: t.Any = None) -> t.Any:
         """Perform a task here and now, through the same codec, and return what it returns.

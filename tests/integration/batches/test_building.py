@@ -7,6 +7,7 @@ import typing as t
 from datetime import UTC, datetime
 
 import pytest
+from flask import Flask
 from pymongo.errors import AutoReconnect
 
 from flask_henri_jobs import (
@@ -355,3 +356,13 @@ def test_lost_reply_of_an_add(
 
     work_off()
     assert [given["total"] for _, given in tasks.called] == [3]
+
+
+def test_inline(jobs: HenriJobs, app: Flask) -> None:
+    """A batch is refused where jobs are performed at once: it would be stored, and never end."""
+    inline = Flask("inline")
+    inline.config.update(app.config, HENRI_JOBS_INLINE=True)
+    other = HenriJobs(inline)
+    with inline.app_context(), pytest.raises(ConfigError, match="HENRI_JOBS_INLINE"):
+        other.batch()
+    assert jobs.batches.list() == []

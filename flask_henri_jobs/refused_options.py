@@ -60,11 +60,6 @@ def _refuse(
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
-    "cron": "Have a system timer run 'flask jobs enqueue', or leave it out.",
-    "every": "Have a system timer run 'flask jobs enqueue', or leave it out.",
-    "timezone": "Leave it out: schedules come with cron= and every=.",
-    "overlap": "Leave it out: schedules come with cron= and every=.",
-    "misfire": "Leave it out: schedules come with cron= and every=.",
     "store_result": "Have the task store what it makes.",
     "redact": "Pass an id, and load what is secret inside the task.",
     "keep_logs": "Send the log to a handler of your own.",

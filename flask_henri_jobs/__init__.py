@@ -22,6 +22,7 @@ from .errors import (
 from .extension import HenriJobs
 from .job import Job
 from .task import Task
+from .tenant import current_tenant
 
 __version__ = "0.1.0"
 
@@ -43,5 +44,6 @@ __all__ = [
     "UnknownTask",
     "WaitTimeout",
     "current_job",
+    "current_tenant",
     "signals",
 ]

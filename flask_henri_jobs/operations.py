@@ -13,6 +13,7 @@ from .errors import InvalidFilter, UnknownJob
 from .job import DEAD, DONE
 from .signals import emit
 from .store.filters import JobFilter
+from .tenant import tenant_in_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,9 @@ class JobFilters(t.TypedDict, total=False):
 class Operations:
     """Looking at jobs, and putting them right. Each method needs an app context.
 
+    Where a tenant is in scope, every job that is asked for is that tenant's, and those of others
+    are as if they were not there (T2).
+
     Each raises :class:`~flask_henri_jobs.errors.StoreUnavailable` where the database does not
     answer in time.
     """
@@ -55,7 +59,9 @@ class Operations:
 
     def get(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none with that id."""
-        return self.state.store.admin.find(_checked_id(job_id))
+        job = self.state.store.admin.find(_checked_id(job_id))
+        tenant = tenant_in_scope()
+        return job if job is None or tenant in (None, job.tenant) else None
 
     def list(
         self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]
@@ -65,7 +71,7 @@ class Operations:
         :param limit: At most so many, 1,000 or fewer.
         :raises InvalidFilter: A filter is not text, or names no such state (Q9).
         """
-        return self.state.store.admin.page(JobFilter.read(**filters), limit, offset)
+        return self.state.store.admin.page(_selected(filters), limit, offset)
 
     def dead(self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]) -> Found:
         """Return the dead letters that somebody should look at, the latest first.
@@ -76,7 +82,7 @@ class Operations:
 
     def count(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs there are that fit."""
-        return self.state.store.admin.count(JobFilter.read(**filters))
+        return self.state.store.admin.count(_selected(filters))
 
     def status(self) -> dict[str, t.Any]:
         """Return the state of every queue, and the waiting tasks.
@@ -93,7 +99,7 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        return self.state.store.admin.retry(_checked_id(job_id))
+        return self.state.store.admin.retry(self._reachable(job_id))
 
     def retry_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Retry the dead jobs that fit. Return how many.
@@ -108,11 +114,11 @@ class Operations:
 
         Yield after each step, of a thousand jobs at most, how many it was.
         """
-        return self.state.store.admin.retry_in_steps(JobFilter.read(**filters))
+        return self.state.store.admin.retry_in_steps(_selected(filters))
 
     def count_retried(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs :meth:`retry_all` would retry now."""
-        which = JobFilter.read(**filters)
+        which = _selected(filters)
         return self.state.store.admin.count(which if which.state == DONE else which.or_alarming())
 
     def delete(self, job_id: str) -> Job:
@@ -121,9 +127,9 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        job = self.state.store.admin.delete(_checked_id(job_id))
+        job = self.state.store.admin.delete(self._reachable(job_id))
         if job is None:
-            raise UnknownJob(f"There is no job {job_id}.")
+            raise _unknown(job_id)
         return _told_deleted(job)
 
     def delete_all(self, **filters: t.Unpack[JobFilters]) -> int:
@@ -135,7 +141,10 @@ class Operations:
 
     def deleting(self, **filters: t.Unpack[JobFilters]) -> Iterator[Job]:
         """Delete as :meth:`delete_all` does, as far as the caller goes on; yield each as it was."""
-        return map(_told_deleted, self.state.store.admin.delete_many(JobFilter.read(**filters)))
+        which = JobFilter.read(**filters)
+        # The scope alone does not say which: it was entered for other reasons.
+        selected = which if which.is_empty else which.within(tenant_in_scope())
+        return map(_told_deleted, self.state.store.admin.delete_many(selected))
 
     def prune(
         self, *, keep_done: Duration | None = None, keep_dead: Duration | None = None
@@ -160,6 +169,21 @@ class Operations:
         """Drop every collection of the queue, with all jobs. Return their names."""
         return self.state.store.uninstall()
 
+    def _reachable(self, job_id: object) -> str:
+        """Return the id of a job, unless it is another tenant's (T2)."""
+        checked = _checked_id(job_id)
+        if tenant_in_scope() is not None and self.get(checked) is None:
+            raise _unknown(checked)
+        return checked
+
+
+def _selected(filters: JobFilters) -> JobFilter:
+    return JobFilter.read(**filters).within(tenant_in_scope())
+
+
+def _unknown(job_id: str) -> UnknownJob:
+    return UnknownJob(f"There is no job {job_id}.")
+
 
 def _told_deleted(job: Job) -> Job:
     emit(signals.job_deleted, _app(), job=job)
@@ -167,7 +191,7 @@ def _told_deleted(job: Job) -> Job:
 
 
 def _dead_letters(filters: JobFilters) -> JobFilter:
-    which = JobFilter.read(**filters)
+    which = _selected(filters)
     if which.state not in {None, DEAD}:
         raise InvalidFilter(f"state is {which.state!r}, and dead letters are dead.")
     return which.or_alarming()

@@ -37,6 +37,7 @@ schedule
 job
 outcome
 context
+tenant
 setting_readers
 settings
 store.watcher

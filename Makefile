@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo run test lint types check-typing tests docs bench faults clean
+.PHONY: demo run test lint types tests bench clean
 
 demo: $(READY)  ## Start the example with its database and worker, feed it, show what came of it.
 	$(BIN)/python -m example_app.demo
@@ -21,7 +21,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 tests: $(READY)
 	$(BIN)/coverage erase

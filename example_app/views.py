@@ -93,8 +93,9 @@ def _front_page(problem: str = "") -> str:
 
 
 def _account_of(import_id: str) -> dict[str, t.Any]:
+    found = [jobs.get(job_id) for job_id in _import(import_id).get("jobs", [])]
+    # Read after the jobs: the report of a job that is done is in it for certain.
     record = _import(import_id)
-    found = [jobs.get(job_id) for job_id in record.get("jobs", [])]
     reports = record.get("reports", {}).values()
     return {
         "id": import_id,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from . import signals
+from .batch import Batch
 from .context import current_job
 from .errors import (
+    BatchSealed,
     ConfigError,
     Discard,
     HenriJobsError,
@@ -16,6 +18,7 @@ from .errors import (
     Snooze,
     StoreUnavailable,
     UniqueKeyTaken,
+    UnknownBatch,
     UnknownTask,
     WaitTimeout,
 )
@@ -27,6 +30,8 @@ from .tenant import current_tenant
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
+    "BatchSealed",
     "ConfigError",
     "Discard",
     "HenriJobs",
@@ -41,6 +46,7 @@ __all__ = [
     "StoreUnavailable",
     "Task",
     "UniqueKeyTaken",
+    "UnknownBatch",
     "UnknownTask",
     "WaitTimeout",
     "current_job",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .checks import shown
 from .enqueueing import Enqueuer
 from .errors import ConfigError
+from .finishing import Finisher
 from .process_local import ProcessLocal
 from .store import Store
 from .store.connection import Connection
@@ -47,9 +48,19 @@ class AppState:
         return self._ready().store
 
     @property
+    def store_as_it_is(self) -> Store:
+        """This process's store, which may lack its indexes. Nothing is asked of the database."""
+        return self._opened.get().store
+
+    @property
     def enqueuer(self) -> Enqueuer:
         """What stores jobs with this app's settings."""
         return self._ready().enqueuer
+
+    @property
+    def finisher(self) -> Finisher:
+        """What ends batches."""
+        return self._ready().finisher
 
     @property
     def client(self) -> Client:
@@ -61,10 +72,21 @@ class AppState:
         """The queue's database, with the client's own options and not the queue's stricter ones."""
         return self.client.get_database(self.store.connection.database.name)
 
+    def reach(self) -> None:
+        """See that the database answers.
+
+        :raises StoreUnavailable: It does not, in the time that an enqueue has.
+        """
+        self.store_as_it_is.connection.reach(self.settings.enqueue_timeout.total_seconds())
+
     def close(self) -> None:
-        """Give up this process's client, and its share of an embedded database."""
+        """Give up this process's client, and its share of an embedded database.
+
+        A client that the application made is the application's to close.
+        """
         if opened := self._opened.forget():
-            opened.store.connection.close()
+            if self.make_client is None:
+                opened.store.connection.close()
             if opened.server is not None:
                 opened.server.leave()
 
@@ -101,7 +123,7 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
-        return Opened(store, Enqueuer(settings, store), server)
+        return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
         folder = self.settings.instance_path / EMBEDDED_FOLDER
@@ -123,5 +145,6 @@ class Opened:
 
     store: Store
     enqueuer: Enqueuer
+    finisher: Finisher
     server: EmbeddedServer | None
     installed: bool = False

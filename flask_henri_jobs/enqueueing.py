@@ -40,8 +40,7 @@ class Enqueuer:
         :param args: What it is called with: names and values, or for a henri task any value.
         """
         with answering("an enqueue", self._timeout):
-            self._keep_time()
-            row = row_of(task, args, overrides, self.settings, self.store.clock.now())
+            row = self.row(task, args, overrides, self.now())
             return self.store.inbox.add(row, overrides.on_conflict)
 
     def add_many(
@@ -49,21 +48,28 @@ class Enqueuer:
     ) -> list[Job]:
         """Store a job for each of many arguments, in their order."""
         with answering("an enqueue", self._timeout):
-            self._keep_time()
-            now = self.store.clock.now()
+            now = self.now()
         # The tenant of a request is asked for once, and not for each job.
         with tenant_scope(tenant_in_scope()):
-            rows = [row_of(task, args, overrides, self.settings, now) for args in many]
+            rows = [self.row(task, args, overrides, now) for args in many]
         return self.store.inbox.add_many(rows, overrides.on_conflict)
+
+    def row(
+        self, task: Task[..., t.Any] | str, args: object, overrides: Overrides, now: Moment
+    ) -> Document:
+        """Return the document of a new job, which is not stored yet."""
+        return row_of(task, args, overrides, self.settings, now)
+
+    def now(self) -> Moment:
+        """Return the server's time, which is asked for anew once a minute."""
+        # A web process has no thread that would ask.
+        if self.store.clock.is_due:
+            self.store.clock.renew()
+        return self.store.clock.now()
 
     @property
     def _timeout(self) -> float:
         return self.settings.enqueue_timeout.total_seconds()
-
-    def _keep_time(self) -> None:
-        """Ask the server for the time once a minute; a web process has no thread that would."""
-        if self.store.clock.is_due:
-            self.store.clock.renew()
 
 
 def row_of(

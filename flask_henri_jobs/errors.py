@@ -72,6 +72,30 @@ class UnknownJob(HenriJobsError):
     code = "UNKNOWN_JOB"
 
 
+class UnknownSchedule(HenriJobsError):
+    """No schedule of that name is stored or declared."""
+
+    code = "UNKNOWN_SCHEDULE"
+
+
+class ScheduleTaken(HenriJobsError):
+    """An application declares the schedule, so it is not for operators to define or remove."""
+
+    code = "SCHEDULE_TAKEN"
+
+
+class UnknownBatch(HenriJobsError):
+    """No batch with that id is stored."""
+
+    code = "UNKNOWN_BATCH"
+
+
+class BatchSealed(HenriJobsError):
+    """The batch takes no more jobs: its callback may have run (B4)."""
+
+    code = "BATCH_SEALED"
+
+
 class UniqueKeyTaken(HenriJobsError):
     """Another waiting or running job holds the unique key (Q7)."""
 

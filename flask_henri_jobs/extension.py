@@ -7,8 +7,8 @@ from weakref import WeakKeyDictionary
 
 from flask import Flask, current_app
 
-from . import signals
 from .app_state import AppState
+from .building import BatchOptions, OpenBatch, open_batch
 from .checks import checked_name, kind_of
 from .cli import add_commands
 from .errors import ConfigError
@@ -16,9 +16,9 @@ from .inline import perform_inline
 from .operations import Operations
 from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
+from .scheduling import Schedules
 from .settings import Settings
-from .signals import emit
-from .task import Task, default_name
+from .task import Task, default_name, where_defined
 from .tenant import FINDER, chosen_tenant
 
 if t.TYPE_CHECKING:
@@ -118,7 +118,10 @@ class HenriJobs(Operations):
         """
 
         def declare(function: Callable[P, R]) -> Task[P, R]:
-            name = options.get("name") or default_name(function)
+            name = options.get("name")
+            if name is None:
+                name = default_name(function)
+            checked_name(name, f"name= of the task at {where_defined(function)}")
             defaults = TaskDefaults.read(options, f"the task {name}")
             task = Task(function, self, defaults)
             self.tasks.add(task)
@@ -177,6 +180,24 @@ class HenriJobs(Operations):
         """
         return chosen_tenant(tenant)
 
+    def batch(self, **options: t.Unpack[BatchOptions]) -> OpenBatch:
+        """Store a new batch, which takes jobs until it is sealed: ``with jobs.batch() as batch:``.
+
+        :param callback: The task that is called once, after the last job has ended in whatever
+            way, or its name; with ``callback_args``, and ``batch`` as a dict of ``id``, ``name``,
+            ``total``, ``done``, ``failed`` and ``succeeded``.
+        :param on_success: Called in the same way, if no job failed.
+        :param on_failure: Called in the same way, if one did.
+        :raises ConfigError: An option is unknown or wrong; or jobs are performed inline.
+        """
+        state = self.state
+        if state.settings.inline:
+            raise ConfigError(
+                "A batch is kept in the database, and HENRI_JOBS_INLINE asks none.",
+                hint="Perform its jobs with jobs.run_worker(once=True) in its place.",
+            )
+        return open_batch(state, self._announced, options)
+
     def perform_now(self, name: str, args: t.Any = None) -> t.Any:
         """Perform a task here and now, through the same codec, and return what it returns.
 
@@ -195,17 +216,20 @@ class HenriJobs(Operations):
         queues: QueuesOption | None = None,
         threads: int | None = None,
         grace: Duration | None = None,
+        schedules: bool = True,
     ) -> None:
         """Perform jobs until the process is told to stop, as ``flask jobs worker`` does.
 
         :param once: Return as soon as nothing is due and nothing runs.
         :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
             weights ``"mail:4,*:1"``; None takes from those of the settings.
+        :param schedules: Whether schedules are fired, too.
+        :raises ConfigError: A declared schedule cannot be fired here: its task is unknown (S4).
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work
 
-        work(self, once=once, queues=queues, threads=threads, grace=grace)
+        work(self, once=once, queues=queues, threads=threads, grace=grace, schedules=schedules)
 
     @property
     def client(self) -> Client:
@@ -219,6 +243,11 @@ class HenriJobs(Operations):
     def database(self) -> OwnDatabase:
         """The database that holds the queue, by :attr:`client`, for the application's own data."""
         return self.state.database
+
+    @property
+    def schedules(self) -> Schedules:
+        """What recurs, and what an operator asks of it."""
+        return Schedules(self.state, self.tasks)
 
     @property
     def state(self) -> AppState:
@@ -242,11 +271,6 @@ class HenriJobs(Operations):
                 f"The app {app.name!r} is not registered with this 'HenriJobs' instance."
                 " Call 'jobs.init_app(app)' in your app factory."
             ) from None
-
-    def _announced(self, job: Job) -> Job:
-        if job.created and signals.job_enqueued.receivers:
-            emit(signals.job_enqueued, _app(), job=job)
-        return job
 
 
 def _app() -> Flask:

@@ -51,8 +51,14 @@ class Rows(t.Protocol):
         ...
 
 
+class Stored(t.Protocol):
+    """What has a row; a job, or a batch."""
+
+    row: Mapping[str, t.Any]
+
+
 class Field(t.Generic[T]):
-    """One attribute of a job, read from its row when it is asked for.
+    """One attribute of a job or batch, read from its row when it is asked for.
 
     A worker moves thousands of jobs a second and looks at few of their attributes.
 
@@ -65,11 +71,11 @@ class Field(t.Generic[T]):
         self._read = read
 
     @t.overload
-    def __get__(self, job: None, owner: type[Job]) -> Field[T]: ...
+    def __get__(self, stored: None, owner: type[Stored]) -> Field[T]: ...
     @t.overload
-    def __get__(self, job: Job, owner: type[Job]) -> T: ...
-    def __get__(self, job: Job | None, owner: type[Job]) -> Field[T] | T:
-        return self if job is None else self._read(job.row.get(self._key))
+    def __get__(self, stored: Stored, owner: type[Stored]) -> T: ...
+    def __get__(self, stored: Stored | None, owner: type[Stored]) -> Field[T] | T:
+        return self if stored is None else self._read(stored.row.get(self._key))
 
 
 def _number(value: t.Any) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from flask import current_app
 
 from . import signals
+from .batch_operations import BatchOperations
 from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter, UnknownJob
 from .job import DEAD, DONE
 from .signals import emit
 from .store.filters import JobFilter
-from .tenant import tenant_in_scope
+from .tenant import is_visible, tenant_in_scope, visible_tenant
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +59,17 @@ class Operations:
         """The current app's share of this extension."""
         raise AssertionError
 
+    def _announced(self, job: Job) -> Job:
+        """Tell of a job that was stored, and return it."""
+        if job.created and signals.job_enqueued.receivers:
+            emit(signals.job_enqueued, _app(), job=job)
+        return job
+
     def get(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none with that id."""
-        job = self.state.store.admin.find(_checked_id(job_id))
-        tenant = tenant_in_scope()
-        return job if job is None or tenant in (None, job.tenant) else None
+        job_id = _checked_id(job_id)
+        job = self.state.store.admin.find(job_id)
+        return job if job is not None and is_visible(job.tenant) else None
 
     def list(
         self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]
@@ -71,18 +79,21 @@ class Operations:
         :param limit: At most so many, 1,000 or fewer.
         :raises InvalidFilter: A filter is not text, or names no such state (Q9).
         """
-        return self.state.store.admin.page(_selected(filters), limit, offset)
+        which = _selected(filters)
+        return self.state.store.admin.page(which, limit, offset)
 
     def dead(self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]) -> Found:
         """Return the dead letters that somebody should look at, the latest first.
 
         Without a ``reason`` they are those that :meth:`retry_all` would take.
         """
-        return self.state.store.admin.page(_dead_letters(filters), limit, offset)
+        which = _dead_letters(filters)
+        return self.state.store.admin.page(which, limit, offset)
 
     def count(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs there are that fit."""
-        return self.state.store.admin.count(_selected(filters))
+        which = _selected(filters)
+        return self.state.store.admin.count(which)
 
     def status(self) -> dict[str, t.Any]:
         """Return the state of every queue, and the waiting tasks.
@@ -99,7 +110,8 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        return self.state.store.admin.retry(self._reachable(job_id))
+        job_id = self._reachable(job_id)
+        return self.state.store.admin.retry(job_id)
 
     def retry_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Retry the dead jobs that fit. Return how many.
@@ -114,7 +126,8 @@ class Operations:
 
         Yield after each step, of a thousand jobs at most, how many it was.
         """
-        return self.state.store.admin.retry_in_steps(_selected(filters))
+        which = _selected(filters)
+        return self.state.store.admin.retry_in_steps(which)
 
     def count_retried(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs :meth:`retry_all` would retry now."""
@@ -127,7 +140,8 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        job = self.state.store.admin.delete(self._reachable(job_id))
+        job_id = self._reachable(job_id)
+        job = self.state.store.admin.delete(job_id)
         if job is None:
             raise _unknown(job_id)
         return _told_deleted(job)
@@ -141,10 +155,10 @@ class Operations:
 
     def deleting(self, **filters: t.Unpack[JobFilters]) -> Iterator[Job]:
         """Delete as :meth:`delete_all` does, as far as the caller goes on; yield each as it was."""
-        which = JobFilter.read(**filters)
         # The scope alone does not say which: it was entered for other reasons.
-        selected = which if which.is_empty else which.within(tenant_in_scope())
-        return map(_told_deleted, self.state.store.admin.delete_many(selected))
+        is_empty = JobFilter.read(**filters).is_empty
+        which = JobFilter() if is_empty else _selected(filters)
+        return map(_told_deleted, self.state.store.admin.delete_many(which))
 
     def prune(
         self, *, keep_done: Duration | None = None, keep_dead: Duration | None = None
@@ -161,13 +175,18 @@ class Operations:
         }
         return {state: _pruned(self.state.store, state, time) for state, time in kept.items()}
 
+    @property
+    def batches(self) -> BatchOperations:
+        """The batches: ``get``, ``list``, ``jobs``, ``cancel``, ``delete``, ``open``."""
+        return BatchOperations(self.state, self._announced)
+
     def install(self) -> Names:
         """Make the indexes that are missing. Return their names; it may be repeated."""
-        return self.state.store.install()
+        return self.state.store_as_it_is.install()
 
     def uninstall(self) -> Names:
         """Drop every collection of the queue, with all jobs. Return their names."""
-        return self.state.store.uninstall()
+        return self.state.store_as_it_is.uninstall()
 
     def _reachable(self, job_id: object) -> str:
         """Return the id of a job, unless it is another tenant's (T2)."""
@@ -178,7 +197,8 @@ class Operations:
 
 
 def _selected(filters: JobFilters) -> JobFilter:
-    return JobFilter.read(**filters).within(tenant_in_scope())
+    which = JobFilter.read(**filters)
+    return replace(which, tenant=visible_tenant(which.tenant))
 
 
 def _unknown(job_id: str) -> UnknownJob:

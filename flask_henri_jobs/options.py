@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, shown
+from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
@@ -17,10 +17,14 @@ from .tenant import as_tenant
 
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
+    from .schedule import Misfire, Overlap
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
 LONGEST_KEY = 512
+
+RECURRENCE = ("cron", "every", "timezone", "overlap", "misfire")
+"""The options that make a task recur."""
 
 OnConflict: t.TypeAlias = t.Literal["return", "raise", "replace"]
 UniqueOption: t.TypeAlias = bool | str | tuple[str, ...] | Callable[..., str | None]
@@ -39,6 +43,11 @@ class TaskOptions(t.TypedDict, total=False):
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
+    cron: str
+    every: Duration
+    timezone: str
+    overlap: Overlap
+    misfire: Misfire
 
 
 class EnqueueOptions(t.TypedDict, total=False):
@@ -122,6 +131,7 @@ class TaskDefaults:
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
+    recurrence: Mapping[str, t.Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, given: Mapping[str, t.Any], where: str) -> TaskDefaults:
@@ -131,17 +141,17 @@ class TaskDefaults:
         :raises ConfigError: One is unknown, of a later version, Celery's, or has a bad value.
         """
         refuse_for_task(given, TaskOptions.__annotations__, where)
-        return cls(
-            **{
-                name: _TASK[name](value, f"{name}= of {where}")
-                for name, value in given.items()
-                if value is not None
-            }
-        )
+        used = {name: value for name, value in given.items() if value is not None}
+        # The task reads these, as one schedule of its name.
+        recurrence = {name: used.pop(name) for name in RECURRENCE if name in used}
+        read = {name: _TASK[name](value, f"{name}= of {where}") for name, value in used.items()}
+        return cls(**read, recurrence=recurrence)
 
 
 def as_wait(value: object, where: str) -> timedelta:
     """Return how long a job waits before it is due."""
+    if isinstance(value, datetime):
+        raise ConfigError(f"{where} is a moment, and a duration is due.", hint="Say at=.")
     return to_duration(value, where)
 
 
@@ -167,11 +177,15 @@ def as_attempts(value: object, where: str) -> int:
 
 def as_key(value: object, where: str) -> str:
     """Return a unique key that a user chose."""
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{where} is {kind_of(value)}, and the key itself is due.",
+            hint="Give text; what makes a key of the arguments is an option of the task.",
+        )
     key = checked_name(value, where, LONGEST_KEY)
     if key.startswith(OWN_KEYS):
         raise ConfigError(
-            f"{where} is {shown(key)}, and keys that begin with {key.split(':')[0]!r}: are the"
-            " queue's own.",
+            f"{where} is {shown(key)}, and keys that begin so are the queue's own.",
             hint="Begin it with the task's name.",
         )
     return key

@@ -39,7 +39,7 @@ class RetryPolicy:
         """Whether the job is performed again after this, attempts permitting."""
         if isinstance(raised, self.discard_on) or getattr(raised, "retryable", True) is False:
             return False
-        return self.retry_on is None or isinstance(raised, (*self.retry_on, JobTimeout))
+        return self.retry_on is None or isinstance(raised, (*self.retry_on, Retry, JobTimeout))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,6 +23,7 @@ class ProcessLocal(t.Generic[T]):
         self._make = make
         self._lock = threading.Lock()
         self._made: tuple[int, T] | None = None
+        self._inherited: tuple[int, T] | None = None
         _ALL.add(self)
 
     def get(self) -> T:
@@ -44,6 +45,8 @@ class ProcessLocal(t.Generic[T]):
     def after_fork(self) -> None:
         """Begin anew in the child. Another thread may have held the lock when it forked."""
         self._lock = threading.Lock()
+        # Kept, so that nothing here ever finalizes what the parent still uses.
+        self._inherited = self._made
         self._made = None
 
 

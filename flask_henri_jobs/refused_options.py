@@ -25,7 +25,15 @@ def refuse_for_enqueue(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -
 
     :raises ConfigError: An option is Celery's, of a later version, or unknown.
     """
-    _refuse(given, known, "An enqueue", CELERY_ENQUEUE, LATER_ENQUEUE)
+    _refuse(given, known, "an enqueue", CELERY_ENQUEUE, LATER_ENQUEUE)
+
+
+def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
+    """Refuse what ``jobs.batch()`` does not take.
+
+    :raises ConfigError: An option is of a later version, or unknown.
+    """
+    _refuse(given, known, "jobs.batch()", {}, LATER_BATCH)
 
 
 def _refuse(
@@ -40,24 +48,18 @@ def _refuse(
             continue
         if name in later:
             raise ConfigError(
-                f"{where} has the option {name}=, which this version does not support yet.",
-                hint=later[name],
+                f"The option {name}= of {where} comes with a later version.", hint=later[name]
             )
         if name in celery:
             raise ConfigError(
-                f"{where} has no option {name}=, which is Celery's.", hint=celery[name]
+                f"There is no option {name}= of {where}; it is Celery's.", hint=celery[name]
             )
-        raise ConfigError(f"{where} has no option {name}=.", hint=did_you_mean(name, known))
+        raise ConfigError(f"There is no option {name}= of {where}.", hint=did_you_mean(name, known))
 
 
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
-    "cron": "Have a system timer run 'flask jobs enqueue', or leave it out.",
-    "every": "Have a system timer run 'flask jobs enqueue', or leave it out.",
-    "timezone": "Leave it out: schedules come with cron= and every=.",
-    "overlap": "Leave it out: schedules come with cron= and every=.",
-    "misfire": "Leave it out: schedules come with cron= and every=.",
     "store_result": "Have the task store what it makes.",
     "redact": "Pass an id, and load what is secret inside the task.",
     "keep_logs": "Send the log to a handler of your own.",
@@ -68,6 +70,10 @@ LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "tags": "Pass what the job is about as an argument.",
     "session": "Enqueue after the transaction has committed.",
+}
+
+LATER_BATCH: t.Final[Mapping[str, str]] = {
+    "session": "Open the batch after the transaction has committed.",
 }
 
 CELERY_TASK: t.Final[Mapping[str, str]] = {

@@ -132,7 +132,7 @@ class Schedule:
             return []
         return [f"The schedule {self.name!r}: {said}" for said in Cron.read(text).warnings()]
 
-    def differs_from(self, spec: str, timezone: str | None) -> bool:
+    def differs_from(self, spec: object, timezone: object) -> bool:
         """Tell whether what is stored is due at other moments, and has to be moved (S3)."""
         return (self.spec, self.timezone) != (spec, timezone)
 
@@ -145,6 +145,11 @@ class Schedule:
         return f"recurring:{self.name}:{due}"
 
     @property
+    def zone(self) -> tzinfo:
+        """The zone whose clock its moments are read on."""
+        return _zone(self.timezone)
+
+    @property
     def _recurrence(self) -> tuple[str, str]:
         kind, _, text = self.spec.partition(":")
         return kind, text
@@ -154,7 +159,7 @@ class Schedule:
         if kind == "every":
             period = int(text)
             return ((at, "") for at in itertools.count(now - now % period + period, period))
-        found = moments_after(Cron.read(text), _zone(self.timezone), _to_datetime(now))
+        found = moments_after(Cron.read(text), self.zone, _to_datetime(now))
         return ((millis(moment.at - _EPOCH), moment.mark) for moment in found)
 
     def _check_recurrence(self) -> None:

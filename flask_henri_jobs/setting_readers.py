@@ -32,6 +32,7 @@ from .checks import (
 )
 from .errors import ConfigError
 from .queues import QueueSelection
+from .schedule import Schedule
 from .uri import checked_uri, database_in
 
 Reader: t.TypeAlias = Callable[[object, str], object]
@@ -142,9 +143,9 @@ def _path(value: object, where: str) -> Path:
     return Path(checked_name(os.fspath(value) if isinstance(value, Path) else value, where, 4096))
 
 
-def _schedules(value: object, where: str) -> Mapping[str, Mapping[str, t.Any]]:
+def _schedules(value: object, where: str) -> Mapping[str, Schedule]:
     mistakes = Mistakes()
-    schedules: dict[str, Mapping[str, t.Any]] = {}
+    schedules: dict[str, Schedule] = {}
     for name, entry in checked_mapping(parsed_text(value), where).items():
         with mistakes.noted():
             checked_name(name, f"A name in {where}")
@@ -153,8 +154,7 @@ def _schedules(value: object, where: str) -> Mapping[str, Mapping[str, t.Any]]:
     return MappingProxyType(schedules)
 
 
-def _schedule(value: object, where: str, name: str) -> Mapping[str, t.Any]:
-    """Return an entry whose keys are known; what ``cron`` and ``every`` mean is read later (S4)."""
+def _schedule(value: object, where: str, name: str) -> Schedule:
     entry = checked_mapping(parsed_text(value), where, ["cron", "every", *_SCHEDULE_READERS])
     if ("cron" in entry) == ("every" in entry):
         found = "both cron and every" if "cron" in entry else "neither cron nor every"
@@ -162,7 +162,7 @@ def _schedule(value: object, where: str, name: str) -> Mapping[str, t.Any]:
     for key, reader in _SCHEDULE_READERS.items():
         if key in entry:
             entry[key] = reader(entry[key], f"{where}[{key!r}]")
-    return MappingProxyType({"task": name, **entry})
+    return Schedule.from_config(name, entry)
 
 
 def parsed_text(value: object) -> object:

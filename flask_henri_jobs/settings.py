@@ -23,6 +23,7 @@ if t.TYPE_CHECKING:
     import os
 
     from .queues import QueueSelection
+    from .schedule import Schedule
 
 PREFIX = "HENRI_JOBS_"
 
@@ -68,9 +69,7 @@ class Settings:
     inline: bool = False
     install: bool = True
     mongod: Path | None = None
-    schedules: Mapping[str, Mapping[str, t.Any]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    schedules: Mapping[str, Schedule] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def from_config(

@@ -4,6 +4,9 @@ The sender is the Flask app. A signal is sent inside the app context, in the pro
 thing happens. What a runner does is announced by a thread of its own, after the write that made it
 true and in the order of the writes: a receiver has no ``g`` of the task, and may be slow without
 holding up a commit (W2). A receiver that raises is logged and changes nothing (W12).
+
+Above each signal stands when it is sent; then in which process and thread, and with what. The
+table of ``docs/reference/signals.md`` says the same.
 """
 
 from __future__ import annotations
@@ -20,45 +23,59 @@ if t.TYPE_CHECKING:
 
 _signals = Namespace()
 
-#: A job was stored. Sent by the process that enqueued it, in the calling thread. ``job``.
+#: A job was stored.
+#: The process that enqueued it; the calling thread; ``job``.
 job_enqueued = _signals.signal("job-enqueued")
-#: A runner is about to call the task. Runner, in the executing thread. ``job``.
+#: A runner is about to call the task.
+#: Runner; the executing thread, in the task's own app context; ``job``.
 job_started = _signals.signal("job-started")
-#: The job is done, and that is stored. Runner, announcing thread.
-#: ``job``, ``result``, ``duration``.
+#: The job is done, and that is stored.
+#: Runner; the announcing thread; ``job``, ``result``, ``duration``.
 job_succeeded = _signals.signal("job-succeeded")
-#: An attempt raised; ``job_retried`` or ``job_died`` follows. Runner, announcing thread.
-#: ``job``, ``error``, ``attempt``.
+#: An attempt raised, and ``job_retried`` or ``job_died`` follows.
+#: Runner; the announcing thread; ``job``, ``error``, ``attempt``.
 job_failed = _signals.signal("job-failed")
-#: The job waits for its next attempt. Runner, announcing thread. ``job``, ``error``, ``attempt``.
+#: The job waits for its next attempt.
+#: Runner; the announcing thread; ``job``, ``error``, ``attempt``.
 job_retried = _signals.signal("job-retried")
-#: The job is dead and kept. Runner, announcing thread; where a recovery buried it, the
-#: housekeeping thread. ``job``, ``error``, ``attempt``.
+#: The job is dead and kept. Where nothing was raised, ``error`` is None.
+#: Runner; the announcing thread, or the housekeeping thread where a recovery buried it; ``job``,
+#: ``error``, ``attempt``.
 job_died = _signals.signal("job-died")
-#: The task raised ``Snooze``, and the job waits. Runner, announcing thread. ``job``.
+#: The task raised ``Snooze``, and the job waits.
+#: Runner; the announcing thread; ``job``.
 job_snoozed = _signals.signal("job-snoozed")
-#: A job whose runner stopped answering was put back, or is dead. Runner or supervisor that
-#: recovered it. ``job``.
+#: A job whose runner stopped answering was put back, or is dead.
+#: Runner that recovered it; the housekeeping thread; ``job``.
 job_recovered = _signals.signal("job-recovered")
-#: An attempt's outcome was dropped, because its claim no longer stood (Q3). Runner. ``job``.
+#: An attempt's outcome was dropped, because its claim no longer stood (Q3).
+#: Runner that had the job; the announcing thread; ``job``.
 job_lost = _signals.signal("job-lost")
-#: A job was cancelled (W8). The process that cancelled a waiting job, or the runner. ``job``.
+#: A job was cancelled (W8).
+#: The process that cancelled a waiting job, or the runner of a running one; the calling thread, or
+#: the announcing thread; ``job``.
 job_cancelled = _signals.signal("job-cancelled")
-#: A job was deleted by an operator. The calling process. ``job``.
+#: A job was deleted by an operator.
+#: The process that deleted it; the calling thread; ``job``.
 job_deleted = _signals.signal("job-deleted")
-#: A running job's progress was stored. Runner. ``job``.
+#: A running job's progress was stored.
+#: Runner; the executing thread; ``job``.
 job_progressed = _signals.signal("job-progressed")
-#: A batch's last member ended, and its callback is enqueued. The process that found it so.
+#: A batch's last member ended, and its callback is enqueued.
+#: Runner, or the process that sealed the batch; the announcing thread, or the calling thread;
 #: ``batch``.
 batch_finished = _signals.signal("batch-finished")
-#: A schedule enqueued the job of one of its slots. Runner, housekeeping thread.
-#: ``schedule``, ``job``.
+#: A schedule enqueued the job of one of its slots.
+#: Runner; the scheduling thread; ``schedule``, ``job``.
 schedule_fired = _signals.signal("schedule-fired")
-#: A runner process is ready to claim. Runner, main thread. ``runner``.
+#: A runner process is ready to claim.
+#: Runner; the main thread; ``runner``.
 worker_started = _signals.signal("worker-started")
-#: A runner process claims no more, and finishes what it has. Runner, main thread. ``runner``.
+#: A runner process claims no more, and finishes what it has.
+#: Runner; the main thread; ``runner``.
 worker_stopping = _signals.signal("worker-stopping")
-#: Every outcome of a runner process is written. Runner, main thread. ``runner``.
+#: Every outcome of a runner process is written.
+#: Runner; the main thread; ``runner``.
 worker_stopped = _signals.signal("worker-stopped")
 
 

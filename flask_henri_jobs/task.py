@@ -16,6 +16,7 @@ from .errors import ConfigError, InvalidArguments
 from .limit import Limit
 from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
+from .schedule import Schedule
 from .unique import Unique
 
 if t.TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Task(t.Generic[P, R]):
             else Limit.read(defaults.concurrency, self.name, self.parameters)
         )
         self._unique = Unique.read(defaults.unique, self.name, self.parameters)
+        self.schedule = self._schedule(defaults.recurrence)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not a task."""
@@ -141,6 +143,19 @@ class Task(t.Generic[P, R]):
             return None
         given = self.parameters.items()
         return self.limit.bucket(args, {name: parameter.default for name, parameter in given})
+
+    def _schedule(self, recurrence: Mapping[str, t.Any]) -> Schedule | None:
+        if not recurrence:
+            return None
+        schedule = Schedule.read(self.name, **recurrence)
+        try:
+            self.signature.bind((), {})
+        except InvalidArguments as error:
+            raise ConfigError(
+                f"The schedule {self.name!r} calls its task without arguments: {error.message}",
+                hint="Give them defaults, or declare it in HENRI_JOBS_SCHEDULES with its args.",
+            ) from None
+        return schedule
 
     def _refuse_generators(self) -> None:
         # Calling one only makes the generator: the job would be done with nothing performed.

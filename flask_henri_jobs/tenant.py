@@ -9,13 +9,16 @@ from contextvars import ContextVar
 from flask import current_app, has_request_context
 
 from .checks import checked_name, shown
-from .errors import ConfigError
+from .errors import ConfigError, InvalidFilter
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
 FINDER = "henri_jobs_tenant"
 """Where an app's extensions have the function that finds the tenant of a request."""
+
+
+_ACROSS = "Code that works across tenants says so first: with jobs.tenant(None): ..."
 
 
 class _Scope(t.NamedTuple):
@@ -75,9 +78,28 @@ def allowed_tenant(tenant: str, where: str) -> str:
     if scope is not None and scope != tenant:
         raise ConfigError(
             f"{where} names the tenant {shown(tenant)}, and this code runs for {shown(scope)}.",
-            hint="Code that works across tenants says so first: with jobs.tenant(None): ...",
+            hint=_ACROSS,
         )
     return tenant
+
+
+def visible_tenant(named: str | None) -> str | None:
+    """Return whose jobs are looked at: those of the tenant in scope, or else of one that is named.
+
+    :return: None for everybody's.
+    :raises InvalidFilter: Another tenant is in scope than the one that is named (T2).
+    """
+    scope = tenant_in_scope()
+    if scope is not None and named not in (None, scope):
+        raise InvalidFilter(
+            f"tenant is {shown(named)}, and this code runs for {shown(scope)}.", hint=_ACROSS
+        )
+    return named if scope is None else scope
+
+
+def is_visible(tenant: str | None) -> bool:
+    """Whether what is a tenant's, or nobody's, is seen by the code that runs now (T2)."""
+    return tenant_in_scope() in (None, tenant)
 
 
 def _tenant_of_request() -> str | None:

@@ -6,8 +6,11 @@ A list for each door that input comes in by: ``(the input, the message)``.
 
 from __future__ import annotations
 
+import enum
+import io
+import math
 import typing as t
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 QUEUES = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
 NAME = "Give text of 1 to 512 bytes without control characters."
@@ -242,5 +245,537 @@ BAD_SETTINGS: list[tuple[dict[str, t.Any], str]] = [
                 ),
             ]
         ),
+    ),
+]
+
+WHOLE = "Give a whole number,"
+MOMENT = "Give a datetime with a time zone."
+ZONE = "Say datetime.now(UTC) rather than datetime.now(), or .replace(tzinfo=...)."
+LOAD = "Pass its id, and load it inside the task."
+
+#: What ``@jobs.task`` is given, for the function ``mail(user_id, *, subject="Hello")``.
+BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
+    ({"que": "low"}, "There is no option que= of the task mail. Did you mean 'queue'?"),
+    (
+        {"max_retries": 3},
+        (
+            "There is no option max_retries= of the task mail; it is Celery's."
+            " Say max_attempts=, which counts the first attempt: max_retries=3 is max_attempts=4."
+        ),
+    ),
+    (
+        {"bind": True},
+        (
+            "There is no option bind= of the task mail; it is Celery's."
+            " Use current_job, which is the job in hand."
+        ),
+    ),
+    (
+        {"autoretry_for": (ValueError,)},
+        (
+            "There is no option autoretry_for= of the task mail; it is Celery's."
+            " Say retry_on=; without it every exception is retried."
+        ),
+    ),
+    (
+        {"rate": "10/m"},
+        (
+            "The option rate= of the task mail comes with a later version."
+            " Give the task a queue of its own, and a worker with few threads."
+        ),
+    ),
+    (
+        {"store_result": True},
+        (
+            "The option store_result= of the task mail comes with a later version."
+            " Have the task store what it makes."
+        ),
+    ),
+    ({"queue": 7}, f"queue= of the task mail is an int, and text is due. {NAME}"),
+    ({"queue": {"$ne": None}}, f"queue= of the task mail is a dict, and text is due. {NAME}"),
+    ({"priority": 101}, f"priority= of the task mail is 101. {WHOLE} -100 to 100."),
+    ({"priority": True}, f"priority= of the task mail is True. {WHOLE} -100 to 100."),
+    ({"max_attempts": 0}, f"max_attempts= of the task mail is 0. {WHOLE} 1 to 1000000."),
+    ({"max_attempts": "3"}, f"max_attempts= of the task mail is '3'. {WHOLE} 1 to 1000000."),
+    (
+        {"unique": 7},
+        (
+            "unique= of the task mail is 7."
+            " Give True, an argument's name, a tuple of names, or a callable."
+        ),
+    ),
+    (
+        {"unique": ()},
+        (
+            "unique= of the task mail is ()."
+            " Give True, an argument's name, a tuple of names, or a callable."
+        ),
+    ),
+    (
+        {"unique": ("user_id", "subjct")},
+        (
+            "unique= of the task mail names 'subjct', which is not one of its arguments."
+            " It has user_id, subject."
+        ),
+    ),
+    ({"expires": "soon"}, f"expires= of the task mail is 'soon'. {DURATION}"),
+    (
+        {"expires": 0},
+        "expires= of the task mail is zero. Give how long the job stays worth doing.",
+    ),
+    (
+        {"backoff": "5s"},
+        (
+            "backoff= of the task mail is '5s'. Give a mapping such as"
+            ' {"base": "5s", "factor": 4, "max": "1h", "jitter": 0.15}.'
+        ),
+    ),
+    (
+        {"backoff": {"facto": 2}},
+        "backoff= of the task mail has the unknown key 'facto'. Did you mean 'factor'?",
+    ),
+    (
+        {"retry_on": "ValueError"},
+        (
+            "retry_on= of the task mail is 'ValueError'."
+            " Give an exception class, or a tuple of them."
+        ),
+    ),
+    (
+        {"discard_on": [ValueError("x")]},
+        (
+            "discard_on= of the task mail is [ValueError('x')]."
+            " Give an exception class, or a tuple of them."
+        ),
+    ),
+]
+
+#: What ``using`` is given.
+BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
+    ({"que": "low"}, "There is no option que= of an enqueue. Did you mean 'queue'?"),
+    (
+        {"countdown": 60},
+        (
+            "There is no option countdown= of an enqueue; it is Celery's."
+            " Say wait=, or use apply_async(countdown=)."
+        ),
+    ),
+    ({"task_id": "a"}, "There is no option task_id= of an enqueue; it is Celery's. Say id=."),
+    (
+        {"tags": ("order:42",)},
+        (
+            "The option tags= of an enqueue comes with a later version."
+            " Pass what the job is about as an argument."
+        ),
+    ),
+    (
+        {"session": object()},
+        (
+            "The option session= of an enqueue comes with a later version."
+            " Enqueue after the transaction has committed."
+        ),
+    ),
+    ({"id": {"$gt": ""}}, f"id is a dict, and text is due. {NAME}"),
+    ({"id": ""}, f"id is empty. {NAME}"),
+    ({"queue": ["low"]}, f"queue is a list, and text is due. {NAME}"),
+    ({"queue": "x" * 513}, f"queue is 513 bytes long. {NAME}"),
+    ({"priority": -101}, f"priority is -101. {WHOLE} -100 to 100."),
+    ({"max_attempts": 2.5}, f"max_attempts is 2.5. {WHOLE} 1 to 1000000."),
+    ({"wait": "5 minutes"}, f"wait is '5 minutes'. {DURATION}"),
+    ({"wait": -1}, f"wait is -1. {DURATION}"),
+    (
+        {"wait": datetime(2030, 1, 1, tzinfo=UTC)},
+        "wait is a moment, and a duration is due. Say at=.",
+    ),
+    ({"at": "2030-01-01"}, f"at is a str, and a moment is due. {MOMENT}"),
+    (
+        {"at": datetime(2030, 1, 1)},
+        f"at is 2030-01-01T00:00:00, which names no moment without a time zone. {ZONE}",
+    ),
+    (
+        {"wait": "5m", "at": datetime(2030, 1, 1, tzinfo=UTC)},
+        "Both wait= and at= are given. Give one of them.",
+    ),
+    ({"unique": ""}, f"unique is empty. {NAME}"),
+    ({"unique": "x" * 513}, f"unique is 513 bytes long. {NAME}"),
+    (
+        {"unique": True},
+        (
+            "unique is a bool, and the key itself is due."
+            " Give text; what makes a key of the arguments is an option of the task."
+        ),
+    ),
+    (
+        {"unique": "batch:7"},
+        (
+            "unique is 'batch:7', and keys that begin so are the queue's own."
+            " Begin it with the task's name."
+        ),
+    ),
+    ({"on_conflict": "ignore"}, "on_conflict is 'ignore'. Give 'return', 'raise' or 'replace'."),
+    ({"expires": 0}, "expires is zero. Give how long the job stays worth doing."),
+    (
+        {"expires": datetime(2030, 1, 1)},
+        f"expires is 2030-01-01T00:00:00, which names no moment without a time zone. {ZONE}",
+    ),
+]
+
+
+class User:
+    """A model of an application."""
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+def circle() -> list[t.Any]:
+    items: list[t.Any] = []
+    items.append(items)
+    return items
+
+
+#: The arguments of ``mail.delay(...)``, for ``mail(user_id, *, subject="Hello")``.
+BAD_ARGUMENTS: list[tuple[tuple[t.Any, ...], dict[str, t.Any], str]] = [
+    (
+        (),
+        {},
+        (
+            "The task mail does not take these arguments: missing a required argument: 'user_id'."
+            " It takes user_id, subject."
+        ),
+    ),
+    (
+        (7, "Hi"),
+        {},
+        (
+            "The task mail does not take these arguments: too many positional arguments."
+            " It takes user_id, subject."
+        ),
+    ),
+    (
+        (7,),
+        {"subjct": "Hi"},
+        (
+            "The task mail does not take these arguments: got an unexpected keyword argument"
+            " 'subjct'. It takes user_id, subject."
+        ),
+    ),
+    (
+        (7,),
+        {"user_id": 8},
+        (
+            "The task mail does not take these arguments: multiple values for argument 'user_id'."
+            " It takes user_id, subject."
+        ),
+    ),
+    ((User(),), {}, f"args.user_id is a User instance. {LOAD}"),
+    (([7, User()],), {}, f"args.user_id[1] is a User instance. {LOAD}"),
+    (
+        ({"home address": {"since": User}},),
+        {},
+        (
+            "args.user_id['home address'].since is a class."
+            " Pass its name, and look it up inside the task."
+        ),
+    ),
+    (
+        (datetime(2030, 1, 1),),
+        {},
+        (
+            "args.user_id is a naive datetime, 2030-01-01 00:00:00."
+            " Say where it holds: datetime.now(UTC), or value.replace(tzinfo=...)."
+        ),
+    ),
+    ((math.nan,), {}, "args.user_id is nan. JSON has no such number: pass None, or text."),
+    ((-math.inf,), {}, "args.user_id is -inf. JSON has no such number: pass None, or text."),
+    (
+        ({7: "seven"},),
+        {},
+        (
+            "args.user_id has a key of the type int."
+            " Keys are text: pass str(key), or a list of pairs."
+        ),
+    ),
+    (
+        (7,),
+        {"subject": "\ud800"},
+        (
+            "args.subject holds a lone surrogate, '\\ud800'."
+            ' It is not text: pass value.encode("utf-8", "surrogatepass").'
+        ),
+    ),
+    ((circle(),), {}, f"args.user_id[0] leads back to args.user_id. {LOAD}"),
+    (
+        (io.StringIO(),),
+        {},
+        "args.user_id is a file. Store it where the worker can read it, and pass its path or id.",
+    ),
+    ((print,), {}, "args.user_id is a function. Pass its name, and look it up inside the task."),
+    ((Colour.RED,), {}, "args.user_id is a member of the enum Colour. Pass its .value."),
+    (
+        (7,),
+        {"subject": "x" * 600_000},
+        (
+            "args takes 600026 bytes as JSON, and at most 524288 are allowed."
+            " Store it, and pass its id."
+        ),
+    ),
+]
+
+STATES = "Give 'pending', 'running', 'done' or 'dead'."
+REASONS = "Give 'failed', 'lost', 'timeout', 'discarded', 'cancelled' or 'expired'."
+
+#: What selects jobs, in ``jobs.list``, ``count``, ``retry_all`` and ``delete_all`` (Q9).
+BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [
+    ({"state": "ded"}, f"state is 'ded'. {STATES}"),
+    ({"state": {"$ne": "done"}}, f"state is a dict, and text is due. {STATES}"),
+    ({"state": ["dead"]}, f"state is a list, and text is due. {STATES}"),
+    ({"queue": {"$gt": ""}}, f"queue is a dict, and text is due. {NAME}"),
+    ({"queue": ""}, f"queue is empty. {NAME}"),
+    ({"queue": "a\0b"}, f"queue is 'a\\x00b'. {NAME}"),
+    ({"name": 7}, f"name is an int, and text is due. {NAME}"),
+    ({"name": b"mail"}, f"name is a bytes, and text is due. {NAME}"),
+    ({"tenant": {"$exists": False}}, f"tenant is a dict, and text is due. {NAME}"),
+    ({"batch": ["a"]}, f"batch is a list, and text is due. {NAME}"),
+    ({"tag": {"$regex": "."}}, f"tag is a dict, and text is due. {NAME}"),
+    ({"reason": "crashed"}, f"reason is 'crashed'. {REASONS}"),
+    (
+        {"reason": "failed", "state": "done"},
+        (
+            "reason is 'failed', and state is 'done': only dead jobs have a reason."
+            " Leave one of the two out."
+        ),
+    ),
+]
+
+#: What ``jobs.get``, ``retry`` and ``delete`` are given.
+BAD_IDS: list[tuple[t.Any, str]] = [
+    ({"$gt": ""}, f"id is a dict, and text is due. {NAME}"),
+    ({"$where": "sleep(1000)"}, f"id is a dict, and text is due. {NAME}"),
+    (["a"], f"id is a list, and text is due. {NAME}"),
+    (7, f"id is an int, and text is due. {NAME}"),
+    (None, f"id is None, and text is due. {NAME}"),
+    (b"a", f"id is a bytes, and text is due. {NAME}"),
+    ("", f"id is empty. {NAME}"),
+    ("a\0b", f"id is 'a\\x00b'. {NAME}"),
+    ("x" * 513, f"id is 513 bytes long. {NAME}"),
+]
+
+SPAN = "Give seconds, or 250ms, 30s, 5m, 2h, 1d, 1w."
+QUOTE = "Quote it as a whole."
+
+#: What is typed after ``flask jobs``, beside a running job ``running-1`` and a dead one, and the
+#: code that it ends with.
+BAD_COMMANDS: list[tuple[list[str], str, int]] = [
+    (["lits"], "No such command 'lits'. Did you mean 'list'?", 2),
+    (["list", "--everything"], "No such option '--everything'.", 2),
+    (
+        ["list", "--state", "failed"],
+        (
+            "Invalid value for '--state': 'failed' is not one of 'pending', 'running', 'done',"
+            " 'dead'."
+        ),
+        2,
+    ),
+    (
+        ["list", "--reason", "bored"],
+        (
+            "Invalid value for '--reason': 'bored' is not one of 'failed', 'lost', 'timeout',"
+            " 'discarded', 'cancelled', 'expired'."
+        ),
+        2,
+    ),
+    (
+        ["list", "--state", "done", "--reason", "failed"],
+        (
+            "reason is 'failed', and state is 'done': only dead jobs have a reason."
+            " Leave one of the two out."
+        ),
+        2,
+    ),
+    (["list", "--queue", ""], f"Invalid value for '-q' / '--queue': The name is empty. {NAME}", 2),
+    (
+        ["list", "--tenant", "a\x1b[31m"],
+        f"Invalid value for '--tenant': The name is 'a\\x1b[31m'. {NAME}",
+        2,
+    ),
+    (
+        ["list", "--limit", "0"],
+        "Invalid value for '--limit': 0 is not in the range 1<=x<=1000.",
+        2,
+    ),
+    (
+        ["list", "--offset", "-1"],
+        "Invalid value for '--offset': -1 is not in the range 0<=x<=1000000.",
+        2,
+    ),
+    (["status", "--queue", "low"], "No such option '--queue'.", 2),
+    (["show"], "Missing argument 'ID'.", 2),
+    (
+        ["show", '{"$gt": ""}'],
+        'There is no job {"$gt": ""}. It was deleted, or pruned after its end.',
+        1,
+    ),
+    (["show", "x" * 513], f"Invalid value for 'ID': The name is 513 bytes long. {NAME}", 2),
+    (
+        ["retry"],
+        "Nothing says which jobs. Give their ids, or a filter, or --all.",
+        2,
+    ),
+    (["retry", "a", "--all", "--yes"], "Give ids or filters, not both.", 2),
+    (
+        ["retry", "nope"],
+        "There is no job nope. It was deleted, or pruned some time after its end.",
+        1,
+    ),
+    (
+        ["retry", "running-1"],
+        (
+            "Job running-1 is running, and cannot be retried."
+            " Cancel it with jobs.cancel('running-1'), or wait for its end."
+        ),
+        1,
+    ),
+    (
+        ["retry", "--state", "running", "--yes"],
+        (
+            "state is 'running', and only jobs that have ended are retried together."
+            ' Give state="dead" or state="done", or retry a job by its id.'
+        ),
+        2,
+    ),
+    (
+        ["retry", "--all"],
+        "Retry 1 job? There is nobody to ask here. Say --yes.",
+        2,
+    ),
+    (["delete", "--yes"], "Nothing says which jobs. Give their ids, or a filter.", 2),
+    (["delete", "nope"], "There is no job nope.", 1),
+    (
+        ["delete", "running-1"],
+        (
+            "Job running-1 is running, and cannot be deleted."
+            " Cancel it with jobs.cancel('running-1'), or wait for its end."
+        ),
+        1,
+    ),
+    (
+        ["delete", "--state", "running", "--yes"],
+        "Running jobs are not deleted. Cancel them first.",
+        1,
+    ),
+    (
+        ["prune", "--keep-dead", "ages"],
+        f"Invalid value for '--keep-dead': 'ages' is no duration. {SPAN}",
+        2,
+    ),
+    (["enqueue"], "Missing argument 'NAME'.", 2),
+    (
+        ["enqueue", "shop.add", "{a: 1}"],
+        (
+            "Invalid value for '[JSON]': This is not JSON: Expecting property name enclosed in"
+            f" double quotes: line 1 column 2 (char 1). {QUOTE}"
+        ),
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": NaN}'],
+        f"Invalid value for '[JSON]': This is not JSON: NaN is no JSON number. {QUOTE}",
+        2,
+    ),
+    (
+        ["enqueue", "other.task", "[" * 100_000],
+        "Invalid value for '[JSON]': The JSON has too many levels.",
+        2,
+    ),
+    (
+        ["enqueue", "other.task", '"\\ud800"'],
+        (
+            "args holds a lone surrogate, '\\ud800'. It is not text: pass"
+            ' value.encode("utf-8", "surrogatepass").'
+        ),
+        1,
+    ),
+    (
+        ["enqueue", "shop.add", '{"c": 1}'],
+        (
+            "The task shop.add does not take the arguments that are stored:"
+            " missing a required argument: 'a'. It takes a, b."
+        ),
+        1,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--wait", "soon"],
+        f"Invalid value for '--wait': 'soon' is no duration. {SPAN}",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--at", "2030-01-31T09:00"],
+        (
+            "Invalid value for '--at': '2030-01-31T09:00' names no moment without a time zone."
+            " Add Z for UTC, or +02:00."
+        ),
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--at", "tomorrow"],
+        "Invalid value for '--at': 'tomorrow' is no moment. Give one like 2030-01-31T09:00Z.",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--wait", "1m", "--at", "2030-01-31T09:00Z"],
+        "--wait and --at are both given. Give one of them.",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--priority", "101"],
+        "Invalid value for '--priority': 101 is not in the range -100<=x<=100.",
+        2,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--unique", "batch:1"],
+        (
+            "unique is 'batch:1', and keys that begin so are the queue's own."
+            " Begin it with the task's name."
+        ),
+        1,
+    ),
+    (
+        ["enqueue", "shop.add", '{"a": 1}', "--unique", "taken", "--on-conflict", "raise"],
+        (
+            "The unique key 'taken' is held by job running-1 of the task shop.add, which is"
+            ' running. Use on_conflict="return" to be handed that job.'
+        ),
+        1,
+    ),
+    (
+        ["perform", "shop.ad"],
+        "No task is named 'shop.ad'. Did you mean 'shop.add'?",
+        1,
+    ),
+    (
+        ["perform", "shop.add", '{"a": 1}', "--wait", "1m"],
+        "No such option '--wait'.",
+        2,
+    ),
+    (
+        ["worker", "--threads", "0"],
+        "Invalid value for '-t' / '--threads': 0 is not in the range 1<=x<=256.",
+        2,
+    ),
+    (
+        ["worker", "--queues", "high,,low"],
+        f"Invalid value for '-q' / '--queues': The list[1] is empty. {NAME}",
+        2,
+    ),
+    (["worker", "--json"], "--json is for --once: another worker's output has no end.", 2),
+    (
+        ["uninstall"],
+        (
+            "Drop henri_jobs and what belongs to it, with every job?"
+            " There is nobody to ask here. Say --yes."
+        ),
+        2,
     ),
 ]

@@ -90,6 +90,8 @@ class Server:
             *["--port", str(self.port), "--bind_ip", "127.0.0.1", "--nounixsocket", "--quiet"],
             *["--wiredTigerCacheSizeGB", "0.25"],
             *["--setParameter", "diagnosticDataCollectionEnabled=false"],
+            # For fail points, by which a test loses the reply to one command of one client.
+            *["--setParameter", "enableTestCommands=1"],
             *["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"],
             *self._options,
         ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typing as t
 
+from .batches import batches
 from .bulk import delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
+from .schedules import schedules
 from .system import check, install, status, uninstall
 from .worker import worker
 
@@ -26,6 +28,8 @@ COMMANDS = (
     prune,
     enqueue,
     perform,
+    batches,
+    schedules,
     install,
     uninstall,
     check,

@@ -31,11 +31,15 @@ class JobsGroup(AppGroup):
         return super().invoke(ctx)
 
 
-def jobs_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def jobs_command(
+    name: str, *, reaches: bool = True
+) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function a command, which is called with the queue first.
 
     It runs in an app context, after the modules in ``HENRI_JOBS_IMPORTS`` were imported. What it
     raises of the package's errors is told in a line.
+
+    :param reaches: Whether it asks the database; then it ends soon where nobody answers there.
     """
 
     def declare(function: Callable[..., None]) -> click.Command:
@@ -46,6 +50,8 @@ def jobs_command(name: str) -> Callable[[Callable[..., None]], click.Command]:
             jobs: HenriJobs = click.get_current_context().meta[_QUEUE]
             with telling_failures():
                 jobs.state.import_tasks()
+                if reaches:
+                    jobs.state.reach()
                 function(jobs, **options)
 
         return command

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ..declared import declared_schedules, problems_of
+
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,7 +17,7 @@ if t.TYPE_CHECKING:
 class Finding(t.TypedDict):
     """One thing that is wrong, and what to do about it."""
 
-    about: t.Literal["settings", "tasks", "indexes"]
+    about: t.Literal["settings", "schedules", "tasks", "indexes"]
     message: str
     hint: str
 
@@ -34,7 +36,7 @@ def index_findings(state: AppState) -> list[Finding]:
     """
     return [
         {"about": "indexes", "message": problem, "hint": "Run 'flask jobs install'."}
-        for problem in state.store.problems()
+        for problem in state.store_as_it_is.problems()
     ]
 
 
@@ -54,14 +56,13 @@ def _about_database(settings: Settings) -> Iterator[Finding]:
 
 
 def _about_schedules(settings: Settings, tasks: Registry) -> Iterator[Finding]:
-    for name, entry in settings.schedules.items():
-        if entry["task"] not in tasks:
-            yield {
-                "about": "settings",
-                "message": f"The schedule {name!r} is of the task {entry['task']!r}, which is not"
-                " known here.",
-                "hint": "Is the module that declares it in HENRI_JOBS_IMPORTS?",
-            }
+    schedules = declared_schedules(settings, tasks)
+    for problem in problems_of(schedules, tasks, settings):
+        yield {"about": "schedules", "message": problem.message, "hint": problem.hint}
+    for schedule in schedules.values():
+        for warning in schedule.warnings():
+            hint = "Write out the values that are meant."
+            yield {"about": "schedules", "message": warning, "hint": hint}
 
 
 def _about_tasks(settings: Settings, tasks: Registry) -> Iterator[Finding]:

@@ -131,7 +131,7 @@ def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options
         tell(f"It was there already, and is {job.state}.")
 
 
-@jobs_command("perform")
+@jobs_command("perform", reaches=False)
 @click.argument("name", type=NAME)
 @click.argument("args", metavar="[JSON]", type=JSON, required=False)
 @as_json
@@ -179,7 +179,7 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
         "queue": job.queue,
         "state": job.state,
         "dead because": job.dead_reason,
-        "error": _first_line(job.error),
+        "error": job.error,
         "attempts": f"{job.attempts} of {job.max_attempts}",
         "priority": job.priority,
         "tenant": job.tenant,
@@ -190,8 +190,8 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
         "headers": job.headers,
         "runner": job.claimed_by,
         "progress": _progress(job),
-        "timeout": job.timeout and span(job.timeout),
-        "duration": job.duration and span(job.duration),
+        "timeout": None if job.timeout is None else span(job.timeout),
+        "duration": None if job.duration is None else span(job.duration),
         **_moments(job, now),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", {})}

@@ -14,15 +14,13 @@ from ..durations import to_duration
 from ..errors import ConfigError
 from ..job import DEAD_REASONS, STATES
 from ..queues import QueueSelection
+from ..store.lookup import MOST_OFFSET, MOST_ON_A_PAGE
 from .failures import Misused
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
 F = t.TypeVar("F", bound="Callable[..., t.Any]")
-
-MOST_ON_A_PAGE = 1000
-MOST_OFFSET = 1_000_000
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -119,14 +117,22 @@ def filters(*names: str) -> Callable[[F], F]:
 
 def page(function: F) -> F:
     """Give a command the options that say which part of a long list is shown."""
-    limit = click.IntRange(1, MOST_ON_A_PAGE)
-    offset = click.IntRange(0, MOST_OFFSET)
-    function = click.option("--offset", type=offset, default=0, help="Leave out the first.")(
-        function
-    )
-    return click.option(
-        "--limit", type=limit, default=50, show_default=True, help="Show at most so many."
-    )(function)
+    return _LIMIT(_OFFSET(function))
+
+
+_LIMIT = click.option(
+    "--limit",
+    type=click.IntRange(1, MOST_ON_A_PAGE),
+    default=50,
+    show_default=True,
+    help="Show at most so many.",
+)
+_OFFSET = click.option(
+    "--offset",
+    type=click.IntRange(0, MOST_OFFSET),
+    default=0,
+    help="Leave out so many at the start.",
+)
 
 
 def agreed(question: str, yes: bool) -> None:

@@ -78,16 +78,20 @@ def one_line(value: object) -> str:
 def visible(text: str) -> str:
     r"""Return a text in which what would steer the terminal is spelt out: ``\x1b[2J``.
 
+    So is what the terminal's encoding does not have.
+
     Names, arguments and error messages come from wherever the application's data comes from.
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
+    spelt_out = "".join(
         character.encode("unicode_escape").decode()
         if unicodedata.category(character) in _INVISIBLE
         else character
         for character in text
     )
+    encoding = sys.stdout.encoding or "ascii"
+    return spelt_out.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def in_colour(text: str, colour: str | None) -> str:
@@ -139,9 +143,14 @@ def _cut(cells: list[str], most: int | None) -> list[str]:
             continue
         if left <= 0:
             break
-        fitting.append(cell if len(cell) <= left else f"{cell[: left - 1]}…")
+        fitting.append(cell if len(cell) <= left else f"{cell[: left - 1]}{_mark()}")
         left -= len(cell) + 2
     return fitting
+
+
+def _mark() -> str:
+    """Return what stands where a line was cut."""
+    return "…" if visible("…") == "…" else "~"
 
 
 def _coloured(cells: list[str], state: int | None, row: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from ..errors import StoreUnavailable
+from ..errors import HenriJobsError
 from ..job import STATES
 from .command import jobs_command
 from .failures import Refused
@@ -69,7 +69,7 @@ def uninstall(jobs: HenriJobs, *, yes: bool, as_json: bool) -> None:
         click.echo(f"Dropped {', '.join(dropped) or 'nothing: there was none'}.")
 
 
-@jobs_command("check")
+@jobs_command("check", reaches=False)
 @as_json
 def check(jobs: HenriJobs, *, as_json: bool) -> None:
     """Look for what is wrong with the settings, the tasks and the indexes.
@@ -79,13 +79,14 @@ def check(jobs: HenriJobs, *, as_json: bool) -> None:
     state = jobs.state
     findings = configuration_findings(state, jobs.tasks)
     try:
+        state.reach()
         findings += index_findings(state)
-    except StoreUnavailable:
+    except HenriJobsError:
         _print_findings(findings, as_json=as_json)
         raise
     _print_findings(findings, as_json=as_json)
     if findings:
-        raise Refused(f"{len(findings)} found.")
+        raise Refused(f"{len(findings)} to be mended.")
 
 
 def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:

@@ -16,13 +16,16 @@ if t.TYPE_CHECKING:
     from ..extension import HenriJobs
 
 
-@jobs_command("worker")
+@jobs_command("worker", reaches=False)
 @click.option("-q", "--queues", type=QUEUES, help="Take from these only: high,low, or mail:4,*:1")
 @click.option("-t", "--threads", type=click.IntRange(1, 256), help="Perform so many jobs at once.")
 @click.option("--grace", type=SPAN, help="How long a stop waits for what runs: 25s")
 @click.option("--once", is_flag=True, help="End as soon as nothing is due.")
+@click.option("--no-schedules", is_flag=True, help="Fire no schedules.")
 @as_json
-def worker(jobs: HenriJobs, *, once: bool, as_json: bool, **options: t.Any) -> None:
+def worker(
+    jobs: HenriJobs, *, once: bool, no_schedules: bool, as_json: bool, **options: t.Any
+) -> None:
     """Perform jobs until stopped.
 
     Ctrl-C or SIGTERM stops it in order: what runs is finished within --grace, the rest is handed
@@ -30,6 +33,7 @@ def worker(jobs: HenriJobs, *, once: bool, as_json: bool, **options: t.Any) -> N
     """
     if as_json and not once:
         raise click.UsageError("--json is for --once: another worker's output has no end.")
+    options["schedules"] = not no_schedules
     tell(f"Tasks known here: {', '.join(jobs.tasks) or 'none'}")
     if not once:
         jobs.run_worker(**options)

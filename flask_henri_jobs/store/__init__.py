@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from . import indexes
 from .admin import Admin
+from .batches import Batches, open_index
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
@@ -18,6 +19,8 @@ from .limited import LimitedWork
 from .outcomes import Outcomes
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .schedules import Schedules
+from .tallies import Tallies
 from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
@@ -48,15 +51,19 @@ class Store:
     permits: Permits
     outcomes: Outcomes
     admin: Admin
+    batches: Batches
+    tallies: Tallies
     figures: Figures
     pruning: Pruning
+    schedules: Schedules
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
-        batches = connection.collection("batches")
-        admin = Admin(jobs, batches, clock.now)
+        kept_batches = connection.collection("batches")
+        admin = Admin(jobs, kept_batches, clock.now)
+        batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
@@ -69,8 +76,11 @@ class Store:
             permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
+            batches=batches,
+            tallies=Tallies(jobs, kept_batches, clock.now, batches),
             figures=Figures(jobs, clock.now),
-            pruning=Pruning(jobs, batches, clock.now),
+            pruning=Pruning(jobs, kept_batches, clock.now),
+            schedules=Schedules(connection.collection("schedules"), clock.now),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
@@ -107,7 +117,9 @@ class Store:
     def _declared(self) -> list[tuple[Collection[Document], list[indexes.Index]]]:
         """Return what the parts declare, by collection."""
         jobs, limits = self.connection.collection(), self.connection.collection("limits")
+        batches = self.connection.collection("batches")
         return [
             (jobs, [*Candidates.INDEXES, *Admin.INDEXES, unique_index(jobs.name)]),
             (limits, [stale_index(limits.name)]),
+            (batches, [open_index(batches.name)]),
         ]

@@ -126,9 +126,10 @@ class Candidates:
 
     def _in_order(self, queues: Sequence[str], at_most: int, now: Moment) -> Iterable[Document]:
         parts = list(self._parts_of(queues))
-        # A share each, so that many parts together read little more than one would.
-        share = -(-at_most // max(len(parts), 1))
-        walks = [self._walk(part, memory, share, now) for part, memory in parts]
+        # Twice its share from each, so that many parts together read little more than one, and
+        # seldom need a second page.
+        limit = min(at_most, -(-2 * at_most // max(len(parts), 1)))
+        walks = [self._walk(part, memory, limit, now) for part, memory in parts]
         return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order)
 
     def _parts_of(self, queues: Sequence[str]) -> Iterator[tuple[list[str], _Memory | None]]:
@@ -142,8 +143,9 @@ class Candidates:
                 del self._memories[queue]
             alike.setdefault(memory, []).append(queue)
         for memory, names in alike.items():
-            for at in range(0, len(names), MOST_QUEUES):
-                yield names[at : at + MOST_QUEUES], memory
+            parts = -(-len(names) // MOST_QUEUES)
+            # Neighbours by name are often alike, and go to different parts.
+            yield from ((names[part::parts], memory) for part in range(parts))
 
     def _walk(
         self, queues: list[str], memory: _Memory | None, limit: int, now: Moment
@@ -179,7 +181,10 @@ class Candidates:
 
     def _find(self, which: Document, limit: int) -> list[Document]:
         unlimited = {"state": PENDING, "concurrency_key": None, **which}
-        return list(self.jobs.find(unlimited, sort=IN_ORDER, hint=CLAIM.name, **one_batch(limit)))
+        # The planner merges scans in order by the keys behind those that are given; with one of
+        # these in the sort as well it would read all that match, and sort them.
+        order = [(key, way) for key, way in IN_ORDER if isinstance(which.get(key, {}), dict)]
+        return list(self.jobs.find(unlimited, sort=order, hint=CLAIM.name, **one_batch(limit)))
 
     def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
         # The walk is in order over all of these queues: whatever stands before this row was seen.

@@ -40,14 +40,18 @@ class Wish:
 
     :param runner: Its id.
     :param queues: The queues that it takes from, and whose turn it is.
-    :param at_most: How many.
+    :param at_most: How many: one for each free thread.
+    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
+    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     """
 
     runner: str
     at_most: int
+    ahead: int = 0
     queues: QueueTurns = field(default_factory=QueueTurns)
+    takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -102,10 +106,11 @@ class Claims:
             return False
 
         shares = wish.queues.shares(self.candidates.queues_with_work)
+        most = wish.at_most + wish.ahead
         unlimited = [
             row
             for queues in shares.values()
-            for row in self.candidates.read(queues, wish.at_most, now, is_unlimited)
+            for row in self.candidates.read(queues, most, now, is_unlimited)
         ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)

@@ -104,6 +104,14 @@ class Connection:
         """Return one of the queue's collections, by the end of its name."""
         return self.database[f"{self.prefix}_{suffix}" if suffix else self.prefix]
 
+    def reach(self, seconds: float) -> None:
+        """Return as soon as the server answers.
+
+        :raises StoreUnavailable: It does not, within so many seconds.
+        """
+        with answering("a ping", seconds):
+            self.client.admin.command("ping")
+
     def close(self) -> None:
         """Close the client's sockets."""
         self.client.close()

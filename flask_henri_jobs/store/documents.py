@@ -13,7 +13,8 @@ if t.TYPE_CHECKING:
     from ..clock import Moment
 
 MOST_HISTORY = 20
-MOST_HISTORY_MESSAGE = 512
+MOST_HISTORY_BYTES = 512
+"""Of the message of one entry."""
 
 IN_ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
 """The order in which jobs are taken (Q2)."""
@@ -112,7 +113,7 @@ def _entry(row: Mapping[str, t.Any], *, at: Moment, message: str, duration: int 
         "at": at,
         "attempt": int(row["attempts"]),
         "duration": duration,
-        "message": message[:MOST_HISTORY_MESSAGE],
+        "message": message.encode()[:MOST_HISTORY_BYTES].decode(errors="ignore"),
         "runner": row.get("claimed_by"),
     }
 
@@ -143,4 +144,5 @@ def update_of(fields: Document, removed: Iterable[str] | Document = ()) -> Docum
 def changed(row: Mapping[str, t.Any], update: Document) -> Document:
     """Return a row as an update of ``update_of`` leaves it."""
     removed = update.get("$unset", {})
-    return {key: value for key, value in row.items() if key not in removed} | update["$set"]
+    kept = {key: value for key, value in row.items() if key not in removed}
+    return {**kept, **update["$set"]}

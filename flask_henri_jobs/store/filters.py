@@ -84,20 +84,6 @@ class JobFilter:
             )
         return replace(which, reasons=(one,))
 
-    def within(self, tenant: str | None) -> t.Self:
-        """Return the same filter for a tenant's jobs only; None is for all (T2).
-
-        :raises InvalidFilter: It selects another tenant's.
-        """
-        if tenant is None:
-            return self
-        if self.tenant not in {None, tenant}:
-            raise InvalidFilter(
-                f"tenant is {self.tenant!r}, and this code runs for {tenant!r}.",
-                hint="Code that works across tenants says so first: with jobs.tenant(None): ...",
-            )
-        return replace(self, tenant=tenant)
-
     @property
     def is_empty(self) -> bool:
         """Whether it selects every job."""

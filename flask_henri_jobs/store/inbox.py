@@ -15,7 +15,7 @@ from .documents import update_of
 from .indexes import Index
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import timedelta
 
     from pymongo.collection import Collection
@@ -100,6 +100,13 @@ class Inbox:
                 yield Job(holders[row["_id"]], self.rows, created=False)
             else:
                 yield self.add(row, on_conflict)
+
+    def states_of(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the states of the jobs that have these unique keys, by key."""
+        with answering("the jobs of some keys"):
+            which = {"unique_key": {"$in": [*keys]}}
+            found = self.jobs.find(which, {"unique_key": True, "state": True})
+            return {row["unique_key"]: row["state"] for row in found}
 
     def _insert(self, row: Document) -> None:
         try:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import typing as t
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
 from .documents import is_due
 
 if t.TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
     from ..clock import Moment
-    from ..limit import Limit
-    from ..queues import QueueTurns
     from .claims import Wish
     from .permits import Permits
     from .waiting_keys import Head, WaitingKeys
 
-MOST_KEYS_ASKED = 1000
+KEYS_AT_ONCE = 64
+"""Keys whose free slots are asked for in one question."""
 
 
 @dataclass(slots=True)
@@ -55,23 +55,21 @@ class LimitedWork:
     ) -> Choice:
         """Return the next jobs, each limited one with a permit that was taken for it.
 
-        A job with a key whose task has no limit any more, or is unknown here, needs no permit.
+        A job with a key whose group has no limit here any more needs no permit.
 
         :param unlimited: The next unlimited jobs of each share, in order.
         :param shares: The queues that are served together, by the names of the shares.
         """
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
-        heads = [head for head in self.keys.heads(share_of, now) if wish.wanted(head.as_row)]
-        heads = _worth_asking(heads, unlimited, wish.at_most, share_of)
-        if not heads and len(shares) == 1:
-            return Choice(unlimited)
-        lines = self._lines(heads, wish.limits, wish.at_most, now)
-        picked = _picked([*unlimited, *lines], wish.at_most, wish.queues, share_of)
+        lines = self._lines(unlimited, shares, wish, now) if wish.at_most else []
+        if not lines and len(shares) == 1:
+            return Choice(list(itertools.takewhile(wish.takes, unlimited)))
+        picked = _picked([*unlimited, *lines], wish, share_of)
         limited = [pick for pick in picked if isinstance(pick, _Pick)]
         permits = self._permits_for(limited, wish.runner, token)
         free = [pick.head.id for pick in limited if pick.slot is None]
         rows = [pick for pick in picked if not isinstance(pick, _Pick)]
-        found = {row["_id"]: row for row in [*rows, *self._read([*permits, *free], now)]}
+        found = {row["_id"]: row for row in [*rows, *self._read([*permits, *free], wish, now)]}
         ids = [pick.head.id if isinstance(pick, _Pick) else pick["_id"] for pick in picked]
         return Choice([found[one] for one in ids if one in found], permits)
 
@@ -87,18 +85,60 @@ class LimitedWork:
         self.keys.look_again()
 
     def _lines(
-        self, heads: list[Head], limits: Mapping[str, Limit], at_most: int, now: Moment
+        self,
+        unlimited: list[Document],
+        shares: Mapping[str, Sequence[str]],
+        wish: Wish,
+        now: Moment,
     ) -> list[_Line]:
-        most = {head.key: limits[head.name].most for head in heads if head.name in limits}
-        free = self.permits.free(most) if most else {}
-        lines = []
-        for head in heads:
-            slots: list[int | None] = (
-                [*self._shuffled(free[head.key])] if head.key in free else [None] * at_most
-            )
-            if slots:
-                lines.append(_Line(head, slots, self.keys, limits, now))
+        """Return the keys of each share that have a slot free, as far as they may be reached."""
+        lines: list[_Line] = []
+        slots: dict[str, list[int | None]] = {}
+        for queues in shares.values():
+            rows = [row for row in unlimited if row["queue"] in queues]
+            heads = self.keys.heads(queues, now)
+            if len(rows) >= wish.at_most:
+                last = _order(rows[wish.at_most - 1])
+                heads = itertools.takewhile(_comes_before(last), heads)
+            lines += self._with_slots(heads, slots, wish, now)
         return lines
+
+    def _with_slots(
+        self, heads: Iterator[Head], slots: dict[str, list[int | None]], wish: Wish, now: Moment
+    ) -> list[_Line]:
+        """Return the first keys with a slot free. ``slots`` has what is known of keys so far."""
+        lines: list[_Line] = []
+        heads = (head for head in heads if slots.get(head.key, True))
+        # With a line for each free thread, every head that was not asked about comes later.
+        while len(lines) < wish.at_most:
+            asked = list(itertools.islice(heads, max(KEYS_AT_ONCE, wish.at_most)))
+            if not asked:
+                break
+            slots |= self._slots([head for head in asked if head.key not in slots], wish)
+            # A key that waits in several queues has one line in each, and its slots once.
+            lines += [
+                _Line(head, slots[head.key], self.keys, now) for head in asked if slots[head.key]
+            ]
+        return lines
+
+    def _slots(self, heads: list[Head], wish: Wish) -> dict[str, list[int | None]]:
+        """Return the slots of keys that are free; None stands for one that needs none."""
+        groups = {limit.group: limit.most for limit in wish.limits.values()}
+        most = {head.key: _most(head.key, groups) for head in heads}
+        slots: dict[str, list[int | None]] = {key: [] for key in most}
+        bound = {key: limit for key, limit in most.items() if limit is not None}
+        for key, free in self.permits.free(bound).items():
+            slots[key] += self._shuffled(free)
+        for head in self._wanted([head for head in heads if head.key not in bound], wish):
+            slots[head.key] = [None] * wish.at_most
+        return slots
+
+    def _wanted(self, heads: list[Head], wish: Wish) -> list[Head]:
+        """Return those that a runner would take of the jobs whose group it knows no limit of."""
+        first = heads[: wish.at_most]
+        rows = self.jobs.find({"_id": {"$in": [head.id for head in first]}}) if first else ()
+        wanted = {row["_id"] for row in rows if wish.wanted(row)}
+        return [head for head in first if head.id in wanted]
 
     def _permits_for(self, picked: list[_Pick], runner: str, token: str) -> dict[str, str]:
         """Take the permits for what was picked. Return those that were free, by job."""
@@ -114,8 +154,9 @@ class LimitedWork:
         # Runners that choose at the same time choose different slots, as far as there are any.
         return self.permits.random(slots, len(slots))
 
-    def _read(self, ids: list[str], now: Moment) -> list[Document]:
-        return list(self.jobs.find(is_due(now) | {"_id": {"$in": ids}})) if ids else []
+    def _read(self, ids: list[str], wish: Wish, now: Moment) -> Iterable[Document]:
+        rows = self.jobs.find(is_due(now) | {"_id": {"$in": ids}}) if ids else ()
+        return (row for row in rows if wish.wanted(row))
 
 
 @dataclass(slots=True)
@@ -125,7 +166,6 @@ class _Line:
     head: Head
     slots: list[int | None]
     keys: WaitingKeys
-    limits: Mapping[str, Limit]
     now: Moment
     _behind: list[Head] | None = None
 
@@ -134,18 +174,11 @@ class _Line:
         if not self.slots:
             return False
         if self._behind is None:
-            self._behind = self.keys.behind(self.head, self._names(), len(self.slots), self.now)
+            self._behind = self.keys.behind(self.head, len(self.slots), self.now)
         if not self._behind:
             return False
         self.head = self._behind.pop(0)
         return True
-
-    def _names(self) -> list[str]:
-        """Return the tasks whose jobs this key may have: those of its head's group."""
-        limit = self.limits.get(self.head.name)
-        if limit is None:
-            return [self.head.name]
-        return [name for name, other in self.limits.items() if other.group == limit.group]
 
 
 class _Pick(t.NamedTuple):
@@ -155,28 +188,10 @@ class _Pick(t.NamedTuple):
     slot: int | None
 
 
-def _worth_asking(
-    heads: list[Head], unlimited: list[Document], at_most: int, share_of: Mapping[str, str]
-) -> list[Head]:
-    """Return the heads that may be among the first so many jobs of their share."""
-    rows: dict[str, list[Document]] = defaultdict(list)
-    for row in unlimited:
-        rows[share_of[row["queue"]]].append(row)
-    last = {share: _order(found[-1]) for share, found in rows.items() if len(found) == at_most}
-    asked: Counter[str] = Counter()
-    worth = []
-    for head in heads:
-        share = share_of[head.queue]
-        if asked[share] < MOST_KEYS_ASKED and (share not in last or head.order < last[share]):
-            asked[share] += 1
-            worth.append(head)
-    return worth
-
-
 def _picked(
-    firsts: list[Document | _Line], at_most: int, turns: QueueTurns, share_of: Mapping[str, str]
+    firsts: list[Document | _Line], wish: Wish, share_of: Mapping[str, str]
 ) -> list[Document | _Pick]:
-    """Return the first so many jobs: of each share in its order, and the shares by turns."""
+    """Return the first jobs: of each share in its order, and the shares by turns."""
     picked: list[Document | _Pick] = []
     waiting: dict[str, list[tuple[t.Any, int, Document | _Line]]] = defaultdict(list)
     for number, first in enumerate(firsts):
@@ -184,18 +199,37 @@ def _picked(
         waiting[share_of[_queue(first)]].append((_place(first), number, first))
     for line in waiting.values():
         heapq.heapify(line)
-    while waiting and len(picked) < at_most:
-        share = turns.next(waiting)
+    while waiting and len(picked) < wish.at_most + wish.ahead:
+        share = wish.queues.next(waiting)
         _, number, first = heapq.heappop(waiting[share])
-        if isinstance(first, _Line):
+        if not isinstance(first, _Line):
+            if not wish.takes(first):
+                break
+            picked.append(first)
+        elif first.slots:
+            if len(picked) >= wish.at_most:
+                # It waits for a thread, and nothing that is claimed ahead overtakes it.
+                break
+            wish.takes({})
             picked.append(_Pick(first.head, first.slots.pop()))
             if first.next():
                 heapq.heappush(waiting[share], (_place(first), number, first))
-        else:
-            picked.append(first)
         if not waiting[share]:
             del waiting[share]
     return picked
+
+
+def _most(key: str, groups: Mapping[str, int]) -> int | None:
+    """Return how many jobs of a key run at once: the key is ``group`` or ``group:value``."""
+    while key not in groups:
+        key, colon, _ = key.rpartition(":")
+        if not colon:
+            return None
+    return groups[key]
+
+
+def _comes_before(last: tuple[t.Any, ...]) -> Callable[[Head], bool]:
+    return lambda head: head.order < last
 
 
 def _queue(first: Document | _Line) -> str:

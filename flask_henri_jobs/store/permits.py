@@ -64,9 +64,12 @@ class Permits:
 
         :param most: How many of each bucket may run at once.
         """
+        if not most:
+            return {}
         taken: dict[str, list[int]] = defaultdict(list)
-        # By bucket and not by id: a limit that was lowered leaves permits in slots above it.
-        for held in self.limits.find({"limit_key": {"$in": list(most)}}, _SLOT):
+        # All of a bucket and not only those below the limit: one that was lowered leaves permits
+        # in slots above it.
+        for held in self.limits.find({"$or": [_slots_of(bucket) for bucket in most]}, _SLOT):
             taken[held["limit_key"]].append(int(held["slot"]))
         return {bucket: _free(limit, taken[bucket]) for bucket, limit in most.items()}
 
@@ -182,6 +185,11 @@ class Permits:
 
 
 _SLOT = {"limit_key": True, "slot": True}
+
+
+def _slots_of(bucket: str) -> Document:
+    # The ids of a bucket's permits stand together in the index, between "#" and the next sign.
+    return {"_id": {"$gt": f"{bucket}#", "$lt": f"{bucket}$"}, "limit_key": bucket}
 
 
 def _free(limit: int, taken: list[int]) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..checks import checked_choice, checked_int
 from ..errors import InvalidFilter
-from ..job import DEAD, DONE
+from ..job import DEAD, DONE, keeps_key
 from .connection import answering
 from .filters import RECENT
 from .walks import MOST_EXAMINED, OLDEST, STEP, Place, Walk, older_than, place_of
@@ -21,10 +21,9 @@ if t.TYPE_CHECKING:
     from ..job import Document
     from .indexes import Index
 
-RECURRING = "recurring:"
-RECURRING_KEPT = 60 * 60 * 1000
-"""For how long a schedule's job is kept at least: another runner that read the same slot before
-the schedule moved on must find it, or it enqueues the slot again (A10)."""
+OWN_KEPT = 60 * 60 * 1000
+"""For how long the job of a schedule's slot, or of a batch's end, is kept at least: another runner
+that read the slot or the batch before it moved on must find it, or it enqueues it again (A10)."""
 
 _JUDGED: Document = {"updated_at": True, "batch_id": True, "unique_key": True}
 
@@ -48,7 +47,8 @@ class Pruning:
         """Delete a step of the jobs of a state that ended before a moment. Return how many.
 
         0 says that there are no more for now, or that a great many were passed which must stay.
-        Members of an unfinished batch stay, and the job of a schedule's slot for an hour.
+        Members and callbacks of an unfinished batch stay; the job of a schedule's slot and the
+        callback of a batch, for an hour.
 
         :param state: ``done`` or ``dead``.
         """
@@ -67,12 +67,13 @@ class Pruning:
 
     def _delete(self, rows: Sequence[Document], state: str, before: Moment) -> int:
         with answering("pruning"):
-            unfinished = self._unfinished({row["batch_id"] for row in rows if "batch_id" in row})
-            recently = self.now() - RECURRING_KEPT
+            batches = {row["_id"]: _batch_of(row) for row in rows}
+            unfinished = self._unfinished({batch for batch in batches.values() if batch})
+            recently = self.now() - OWN_KEPT
             ids = [
                 row["_id"]
                 for row in rows
-                if row.get("batch_id") not in unfinished and not _is_slot_since(recently, row)
+                if batches[row["_id"]] not in unfinished and not _is_own_since(recently, row)
             ]
             if not ids:
                 return 0
@@ -87,7 +88,12 @@ class Pruning:
         return {batch["_id"] for batch in self.batches.find(which, {"_id": True})}
 
 
-def _is_slot_since(moment: Moment, row: Document) -> bool:
-    """Whether a job is a schedule's, and ended at that moment or later."""
+def _batch_of(row: Document) -> str | None:
+    """Return the batch that a job is a member of, or a callback."""
     key = row.get("unique_key") or ""
-    return key.startswith(RECURRING) and row["updated_at"] >= moment
+    return key.split(":")[1] if key.startswith("batch:") else row.get("batch_id")
+
+
+def _is_own_since(moment: Moment, row: Document) -> bool:
+    """Whether the queue enqueued a job by itself, and it ended at that moment or later."""
+    return keeps_key(row.get("unique_key")) and row["updated_at"] >= moment

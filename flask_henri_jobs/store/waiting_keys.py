@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import typing as t
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from .candidates import CLAIM
 from .documents import IN_ORDER, one_batch
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from pymongo.collection import Collection
 
@@ -25,19 +26,13 @@ runner's time goes into looking."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
-    """The first due job of a key in a queue."""
+    """A due job of a key: the first, or the next behind one that is being taken."""
 
     key: str
     queue: str
     priority: int
     run_at: Moment
     id: str
-    name: str
-
-    @property
-    def as_row(self) -> Document:
-        """What it is asked by whether it is wanted, as a row is."""
-        return {"_id": self.id, "name": self.name, "queue": self.queue, "run_at": self.run_at}
 
     @property
     def order(self) -> tuple[int, Moment, str]:
@@ -47,7 +42,7 @@ class Head:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a queue, until when it is used."""
+    """What was read of a queue, in order and by key, until when it is used."""
 
     heads: dict[str, Head]
     until: float
@@ -61,10 +56,10 @@ class WaitingKeys:
     steady: Callable[[], float] = steady_seconds
     _known: dict[str, _Known] = field(default_factory=dict)
 
-    def heads(self, queues: Iterable[str], now: Moment) -> list[Head]:
-        """Return the first due job of every key in some queues, in their order."""
-        found = [head for queue in queues for head in self._of(queue, now)]
-        return sorted(found, key=lambda head: head.order)
+    def heads(self, queues: Iterable[str], now: Moment) -> Iterator[Head]:
+        """Yield the first due job of every key in some queues, in their order."""
+        of_each = [self._of(queue, now) for queue in queues]
+        return heapq.merge(*of_each, key=lambda head: head.order)
 
     def taken(self, head: Head) -> None:
         """Note that a job is no longer its key's first; what comes after it is read in time."""
@@ -72,17 +67,12 @@ class WaitingKeys:
         if known is not None:
             known.heads.pop(head.key, None)
 
-    def behind(self, head: Head, names: Sequence[str], at_most: int, now: Moment) -> list[Head]:
-        """Return the next due jobs of a head's key after it, of tasks with these names."""
+    def behind(self, head: Head, at_most: int, now: Moment) -> list[Head]:
+        """Return the next due jobs of a head's key in its queue."""
+        due = {"state": PENDING, "concurrency_key": head.key, "run_at": {"$lte": now}}
         rows = self.jobs.find(
-            {
-                "state": PENDING,
-                "queue": head.queue,
-                "concurrency_key": head.key,
-                "run_at": {"$lte": now},
-                "name": {"$in": list(names)},
-            },
-            _SHOWN,
+            {"queue": head.queue, **due},
+            dict.fromkeys(("concurrency_key", "queue", "priority", "run_at"), True),
             sort=IN_ORDER,
             hint=CLAIM.name,
             # The head itself is the first of them, unless it was taken.
@@ -94,27 +84,29 @@ class WaitingKeys:
         """Forget what was read."""
         self._known.clear()
 
-    def _of(self, queue: str, now: Moment) -> Iterable[Head]:
+    def _of(self, queue: str, now: Moment) -> list[Head]:
         known = self._known.get(queue)
         if known is None or known.until <= self.steady():
             known = self._known[queue] = self._read(queue, now)
-        return known.heads.values()
+        return list(known.heads.values())
 
     def _read(self, queue: str, now: Moment) -> _Known:
         began = self.steady()
         rows = self.jobs.aggregate(_heads_of(queue, now), hint=CLAIM.name)
-        heads = {row["_id"]: _to_head({**row, **row["head"], "queue": queue}) for row in rows}
+        heads = [
+            _to_head({"queue": queue, "concurrency_key": row["_id"], **row["head"]}) for row in rows
+        ]
+        heads.sort(key=lambda head: head.order)
         ended = self.steady()
-        return _Known(heads, ended + max(SHORTEST_MEMORY, MEMORY_PER_COST * (ended - began)))
-
-
-_SHOWN = dict.fromkeys(("concurrency_key", "queue", "priority", "run_at", "name"), True)
+        until = ended + max(SHORTEST_MEMORY, MEMORY_PER_COST * (ended - began))
+        return _Known({head.key: head for head in heads}, until)
 
 
 def _heads_of(queue: str, now: Moment) -> list[Document]:
     """Return a pipeline that jumps from key to key in the index: a DISTINCT_SCAN (B6).
 
-    Without ``run_at`` in the match, a job of the future would hide a due one of its key.
+    It reads no document: what it returns is in the index. Without ``run_at`` in the match, a job
+    of the future would hide a due one of its key.
     """
     # $gt "" and not $type "string", which the planner does not take for a range.
     due = {
@@ -123,13 +115,7 @@ def _heads_of(queue: str, now: Moment) -> list[Document]:
         "concurrency_key": {"$gt": ""},
         "run_at": {"$lte": now},
     }
-    head = {
-        "_id": "$_id",
-        "priority": "$priority",
-        "run_at": "$run_at",
-        "name": "$name",
-        "concurrency_key": "$concurrency_key",
-    }
+    head = {"_id": "$_id", "priority": "$priority", "run_at": "$run_at"}
     return [
         {"$match": due},
         {"$sort": CLAIM.keys},
@@ -144,5 +130,4 @@ def _to_head(row: Document) -> Head:
         priority=int(row["priority"]),
         run_at=int(row["run_at"]),
         id=row["_id"],
-        name=row["name"],
     )

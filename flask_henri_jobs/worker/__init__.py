@@ -6,6 +6,7 @@ import typing as t
 
 from flask import current_app
 
+from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
 from ..errors import NotInstalled
 from ..log import logger
@@ -26,11 +27,20 @@ def work(
     queues: QueuesOption | None,
     threads: int | None,
     grace: Duration | None,
+    schedules: bool,
 ) -> None:
-    """Perform a queue's jobs in this process until it is told to stop."""
+    """Perform a queue's jobs in this process until it is told to stop.
+
+    :raises ConfigError: A declared schedule cannot be fired here (S4).
+    """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     state = jobs.state
     state.import_tasks()
+    if schedules:
+        for problem in problems_of(
+            declared_schedules(state.settings, jobs.tasks), jobs.tasks, state.settings
+        ):
+            raise problem
     if problems := state.store.problems():
         raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
     runner = Runner(
@@ -41,6 +51,7 @@ def work(
         queues=None if queues is None else QueueSelection.read(queues, "queues"),
         threads=threads,
         grace=None if grace is None else to_duration(grace, "grace"),
+        schedules=schedules,
     )
     logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), ", ".join(jobs.tasks))
     with stopping(runner):

@@ -6,6 +6,7 @@ import queue
 import threading
 import typing as t
 from dataclasses import dataclass
+from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
@@ -16,6 +17,7 @@ from .loop import Loop
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
@@ -143,7 +145,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._waiting: queue.Queue[Settled | None] = queue.Queue(MOST_OUTSTANDING)
+        self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
     def start(self) -> None:
@@ -152,7 +154,12 @@ class Announcer:
 
     def announce(self, settled: Settled) -> None:
         """Have an outcome told."""
-        self._waiting.put(settled)
+        self._waiting.put(partial(_send, settled))
+
+    def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
+        """Have a signal sent, after what was announced before."""
+        if signal.receivers:
+            self._waiting.put(partial(emit, signal, **facts))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -161,15 +168,15 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        settled: Settled | None
-        while (settled := self._waiting.get()) is not None:
+        send: Callable[[Flask], None] | None
+        while (send := self._waiting.get()) is not None:
             with self._app.app_context():
-                _send(self._app, settled)
+                send(self._app)
             # What was raised holds on to its frames; it goes before the next is waited for.
-            del settled
+            del send
 
 
-def _send(app: Flask, settled: Settled) -> None:
+def _send(settled: Settled, app: Flask) -> None:
     ending, job = settled.ending, settled.job
     if job is None:
         emit(signals.job_lost, app, job=ending.job)

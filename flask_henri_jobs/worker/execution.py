@@ -33,6 +33,7 @@ class Ending:
 
     :param raised: What the task raised. It holds on to its frames until it was announced.
     :param returned: What the task returned.
+    :param is_counted: Whether its batch was told; that is tried once only (B1).
     """
 
     job: Job
@@ -40,6 +41,7 @@ class Ending:
     raised: BaseException | None = None
     returned: t.Any = None
     attempt: int = field(init=False)
+    is_counted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.attempt = self.job.attempts
@@ -78,7 +80,7 @@ class Execution:
                 began = perf_counter()
                 with own:
                     returned = self._call()
-        except BaseException as raised:  # noqa: BLE001
+        except BaseException as raised:
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
             # What the task raised decides, where the end of its context raised as well.
             decisive = own.raised or raised

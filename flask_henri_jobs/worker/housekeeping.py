@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing as t
 from dataclasses import dataclass
+from datetime import timedelta
 
 from .. import signals
 from ..clock import steady_seconds
@@ -15,15 +16,19 @@ from .loop import Loop
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
     from flask import Flask
 
     from ..settings import Settings
     from ..store import Store
+    from .aftermath import Aftermath
     from .loop import Outages
 
 ROUND_SECONDS = 1.0
+BATCHES_SECONDS = 5.0
+
+BATCHES_KEPT = timedelta(hours=1)
+"""For how long a finished batch is kept at least: its callback may look at it."""
 SHORTEST_KEPT_MS = 1000
 PRUNING_SECONDS = 5.0
 """How long one round deletes, a thousand jobs at a time; the next goes on from there."""
@@ -47,10 +52,18 @@ class Duty:
 class Housekeeping:
     """Does each duty when it is due."""
 
-    def __init__(self, app: Flask, store: Store, settings: Settings, outages: Outages) -> None:
+    def __init__(
+        self,
+        app: Flask,
+        store: Store,
+        settings: Settings,
+        outages: Outages,
+        aftermath: Aftermath,
+    ) -> None:
         self._app = app
         self._store = store
         self._settings = settings
+        self._aftermath = aftermath
         self._duties = self._declared()
         self._outages = outages
         self._loop = Loop("henri-jobs-housekeeping", self.round)
@@ -75,14 +88,15 @@ class Housekeeping:
 
     def recover(self) -> None:
         """Put back the jobs whose runner stopped answering (Q4)."""
-        for job in self._store.leases.recover(self._settings.stuck_after):
+        recovered = self._store.leases.recover(self._settings.stuck_after)
+        self._aftermath.count(recovered)
+        for job in recovered:
             logger.warning("Recovered %r from a runner that stopped answering.", job)
             with self._app.app_context():
                 emit(signals.job_recovered, self._app, job=job)
                 if job.state == DEAD:
-                    emit(
-                        signals.job_died, self._app, job=job, error=job.error, attempt=job.attempts
-                    )
+                    attempt = job.attempts
+                    emit(signals.job_died, self._app, job=job, error=None, attempt=attempt)
 
     def sweep_permits(self) -> None:
         """Free the permits of runners that stopped answering (L3)."""
@@ -94,6 +108,9 @@ class Housekeeping:
         for state, kept in ((DONE, self._settings.keep_done), (DEAD, self._settings.keep_dead)):
             if kept is not None:
                 self._prune(state, kept)
+        if self._settings.keep_done is not None:
+            kept = max(self._settings.keep_done, BATCHES_KEPT)
+            self._store.batches.prune(self._store.clock.now() - millis(kept))
 
     def _prune(self, state: str, kept: timedelta) -> None:
         # A second at least: a job that has just ended may not be announced yet.
@@ -113,5 +130,6 @@ class Housekeeping:
         return [
             Duty("recovery", recovery, self.recover),
             Duty("sweep of permits", recovery, self.sweep_permits),
+            Duty("sweep of batches", BATCHES_SECONDS, self._aftermath.sweep),
             Duty("pruning", pruning, self.prune),
         ]

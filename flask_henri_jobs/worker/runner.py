@@ -6,18 +6,22 @@ import time
 import typing as t
 
 from .. import signals
+from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from ..store.claims import Wish
+from .aftermath import Aftermath
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
 from .housekeeping import Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
+from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+from .scheduling import Scheduling
 from .strangers import Strangers
 from .threads import Threads
 
@@ -40,6 +44,7 @@ class Runner:
     """Claims jobs, performs them in threads, and sees each to its outcome.
 
     :param queues: Take from these only; None takes from those of the settings, or else from all.
+    :param schedules: Whether it fires schedules, too.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Runner:
         queues: QueueSelection | None = None,
         threads: int | None = None,
         grace: timedelta | None = None,
+        schedules: bool = True,
     ) -> None:
         self.id = new_runner_id()
         self._app = app
@@ -66,12 +72,17 @@ class Runner:
         self._taken = 0
         self._policies: dict[str, RetryPolicy] = {}
         self._limits = tasks.limits()
+        self._pace = Pace()
+        self._fed_at = 0.0
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._announcer = Announcer(app)
+        self._aftermath = Aftermath(
+            store, settings, self._announcer, self._outages, self._wakeup.ring
+        )
         self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
             store.leases,
@@ -82,7 +93,10 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
-        self._housekeeping = Housekeeping(app, store, settings, self._outages)
+        self._housekeeping = Housekeeping(app, store, settings, self._outages, self._aftermath)
+        self._scheduling = (
+            Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
+        )
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
@@ -107,16 +121,10 @@ class Runner:
 
     def feed_threads(self) -> float:
         """Take a job for every idle thread. Return the seconds until the next look (W1)."""
-        wanted = self._threads.idle
-        if not wanted:
-            return self._poll_seconds
-        wish = Wish(
-            runner=self.id,
-            queues=self._queues,
-            at_most=wanted,
-            wanted=self._strangers.are_wanted,
-            limits=self._limits,
-        )
+        free = self._threads.idle
+        if not free and not self._runs_dry:
+            return self._wait_for_threads()
+        wish = self._wish(free)
         known_at = self._holdings.now()
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
@@ -126,7 +134,44 @@ class Runner:
             for job in known:
                 self._threads.perform(job)
             self._strangers.send_away(self._store.claims)
-        return 0.0 if jobs and self._threads.idle else self._poll_seconds
+        self._fed_at = steady_seconds()
+        self._threads.low_water = self._threads.waiting // 2
+        return 0.0 if jobs and self._threads.idle else self._longest_wait
+
+    @property
+    def _runs_dry(self) -> bool:
+        """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
+        waiting = self._threads.waiting
+        return waiting > 0 and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+
+    @property
+    def _ahead_seconds(self) -> float:
+        return AHEAD_SECONDS * self._threads.count
+
+    def _wish(self, free: int) -> Wish:
+        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
+        ahead = Ahead(self._pace, free, seconds)
+        return Wish(
+            runner=self.id,
+            queues=self._queues,
+            at_most=free,
+            ahead=self._pace.jobs_in(seconds),
+            takes=ahead.takes,
+            wanted=self._strangers.are_wanted,
+            limits=self._limits,
+        )
+
+    def _wait_for_threads(self) -> float:
+        """Give back what was claimed ahead and cannot begin soon. Return the seconds to wait."""
+        if self._threads.waiting and steady_seconds() - self._fed_at > LONGEST_WAIT:
+            self._hand_back(self._threads.take_back())
+        return self._longest_wait
+
+    @property
+    def _longest_wait(self) -> float:
+        return (
+            min(self._poll_seconds, LONGEST_WAIT) if self._threads.waiting else self._poll_seconds
+        )
 
     @property
     def _poll_seconds(self) -> float:
@@ -159,11 +204,22 @@ class Runner:
         self._keeper.start()
         self._housekeeping.start()
         self._threads.start()
+        self._start_scheduling()
         self._tell(signals.worker_started)
+
+    def _start_scheduling(self) -> None:
+        if self._scheduling is None:
+            return
+        if self._once:
+            # What is due now is performed before the end, which would otherwise come first.
+            Rounds("the schedules", self._scheduling.round).next()
+        self._scheduling.start()
 
     def _stop(self) -> None:
         """Hand back what has not begun, finish what runs, write every outcome (W5)."""
         self._tell(signals.worker_stopping)
+        if self._scheduling is not None:
+            self._scheduling.stop(CLOSING_SECONDS)
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
@@ -188,7 +244,9 @@ class Runner:
     def _give_up(self) -> None:
         """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
         with self._outages.tolerated():
-            for job in self._store.leases.recover_from(self.id, "was stopped"):
+            recovered = self._store.leases.recover_from(self.id, "was stopped")
+            self._aftermath.count(recovered)
+            for job in recovered:
                 logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
@@ -207,15 +265,21 @@ class Runner:
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
         if self._keeper.may_begin(job):
-            self._committer.hand_over(self._ending_of(job))
+            began = steady_seconds()
+            ending = self._ending_of(job)
+            self._pace.note(job.name, steady_seconds() - began)
+            self._committer.hand_over(ending)
         else:
             never_begun = Ending(job, Snoozed(at=0, run_at=0))
             self._announcer.announce(Settled(never_begun, None))
 
     def _follow_up(self, group: list[Settled]) -> None:
-        """Do what follows from outcomes that are written; each of it may be repeated."""
+        """Do what follows from outcomes that are written; it may be called again with the same."""
         jobs = [settled.ending.job for settled in group]
         self._store.permits.give_back(jobs)
+        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
+        # callback of their batch is to be seen by then.
+        self._aftermath.follow(group)
         self._holdings.drop(jobs)
         if self._once and self._has_none:
             self._wakeup.ring()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
-from ..clock import Moment
 from ..log import logger
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..clock import Moment
     from ..job import Document, Job
     from ..registry import Registry
     from ..store.claims import Claims

@@ -17,7 +17,7 @@ class Threads:
     """Some threads that perform jobs, one each at a time.
 
     :param perform: Called with a job in one of the threads. It does not raise.
-    :param on_idle: Called when a thread has nothing more to do.
+    :param on_idle: Called when few jobs wait, or a thread has nothing more to do.
     """
 
     def __init__(
@@ -29,6 +29,8 @@ class Threads:
         self._waiting: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._outstanding = 0
+        self.low_water = 0
+        """So few jobs wait when ``on_idle`` is called; 0 calls it when none does."""
         self._threads = [
             threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)
             for number in range(1, count + 1)
@@ -43,6 +45,11 @@ class Threads:
     def idle(self) -> int:
         """How many threads have nothing to do, and nothing waiting for them."""
         return max(0, self.count - self._outstanding)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs no thread has begun."""
+        return self._waiting.qsize()
 
     @property
     def is_empty(self) -> bool:
@@ -87,4 +94,5 @@ class Threads:
     def _ended(self) -> None:
         with self._lock:
             self._outstanding -= 1
-        self._on_idle()
+        if self._waiting.qsize() <= self.low_water:
+            self._on_idle()

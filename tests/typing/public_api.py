@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from flask import Flask
 
 from flask_henri_jobs import (
+    Batch,
     ConfigError,
     Discard,
     HenriJobs,
@@ -139,3 +140,24 @@ def connects() -> None:
     except (ConfigError, HenriJobsError) as error:
         t.assert_type(error.hint, str)
         t.assert_type(error.code, str)
+
+
+def import_users(account: int) -> Batch:
+    with jobs.batch(
+        callback=mail,
+        callback_args={"account": account},
+        on_success=mail.using(queue="low"),
+        on_failure="other/app",
+        name="import",
+        tenant=None,
+    ) as batch:
+        t.assert_type(batch.add(add, 1, b=2), Job)
+        t.assert_type(batch.add(mail.using(priority=5), 7, subject="Hi"), Job)
+        t.assert_type(batch.add_many(add, ({"a": n} for n in range(3))), list[Job])
+    t.assert_type(batch.total, int)
+    t.assert_type(batch.finished_at, datetime | None)
+    t.assert_type(batch.jobs(state="dead"), list[Job])
+    t.assert_type(jobs.batches.get("id"), Batch | None)
+    t.assert_type(jobs.batches.list(state="open"), list[Batch])
+    t.assert_type(jobs.batches.cancel("id"), Batch)
+    return jobs.batches.open("id").seal().refresh()

@@ -117,3 +117,10 @@ def passes_on(task: Task[[int], str]) -> None:
 
 
 passes_on(fetch)  # error
+
+# A batch's jobs have the arguments of their functions.
+jobs.batch().add(add, "x")  # error
+jobs.batch().add(mail.using(priority=5), "seven")  # error
+jobs.batch().add("add", 1)  # error
+jobs.batch(calback=add)  # error
+jobs.batches.list(status="open")  # error

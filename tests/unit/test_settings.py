@@ -14,6 +14,7 @@ from flask import Flask
 from flask_henri_jobs.backoff import Backoff
 from flask_henri_jobs.errors import ConfigError
 from flask_henri_jobs.queues import QueueSelection
+from flask_henri_jobs.schedule import Schedule
 from flask_henri_jobs.setting_readers import READERS
 from flask_henri_jobs.settings import Settings
 
@@ -110,7 +111,7 @@ def test_what_is_kept(name: str, given: object, kept: object) -> None:
         ("INSTALL", "FALSE", False),
         ("INSTALL", "0", False),
         ("BACKOFF", '{"base": "1s", "jitter": 0}', Backoff(base=timedelta(seconds=1), jitter=0)),
-        ("SCHEDULES", '{"a": {"every": 60}}', {"a": {"task": "a", "every": 60}}),
+        ("SCHEDULES", '{"a": {"every": 60}}', {"a": Schedule.read("a", every=60)}),
         ("COLLECTION", "jobs", "jobs"),
         ("URI", "mongodb://db/jobs", "mongodb://db/jobs"),
     ],
@@ -135,7 +136,7 @@ def test_nested_environment(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None
     settings = read(app.config)
 
     assert settings.backoff == Backoff(factor=2)
-    assert settings.schedules == {"nightly": {"task": "nightly", "cron": "@daily"}}
+    assert settings.schedules == {"nightly": Schedule.read("nightly", cron="@daily")}
 
 
 def test_a_queue_may_be_called_by_a_number() -> None:
@@ -157,7 +158,7 @@ def test_config_is_left_alone() -> None:
 
     config["HENRI_JOBS_SCHEDULES"]["a"]["every"] = "2m"  # type: ignore[index]
     config["HENRI_JOBS_QUEUES"].append("low")  # type: ignore[attr-defined]
-    assert settings.schedules["a"]["every"] == "1m"
+    assert settings.schedules["a"].spec == "every:60000"
     assert settings.queues == QueueSelection(("high",))
 
 
@@ -167,8 +168,10 @@ def test_settings_are_frozen() -> None:
 
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.threads = 9  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.schedules["a"].spec = "every:120000"  # type: ignore[misc]
     with pytest.raises(TypeError):
-        settings.schedules["a"]["every"] = "2m"  # type: ignore[index]
+        settings.schedules["b"] = settings.schedules["a"]  # type: ignore[index]
 
 
 def test_two_instances_in_one_app() -> None:
@@ -223,8 +226,13 @@ def test_database_when_unset(uri: str | None, app_name: str, database: str) -> N
 
 
 def test_database_when_set() -> None:
-    """A database that is set wins over the URI's."""
-    assert read({"HENRI_JOBS_URI": "mongodb://db/a", "HENRI_JOBS_DATABASE": "b"}).database == "b"
+    """A database that is set wins over the URI's, and it is known that it was set."""
+    in_config = read({"HENRI_JOBS_URI": "mongodb://db/a", "HENRI_JOBS_DATABASE": "b"})
+
+    assert (in_config.database, in_config.database_is_set) == ("b", True)
+    assert read(database="b").database_is_set
+    assert not read({"HENRI_JOBS_URI": "mongodb://db/a"}).database_is_set
+    assert not read({"HENRI_JOBS_DATABASE": None}).database_is_set
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from flask_henri_jobs.store import indexes
 from flask_henri_jobs.store.admin import Admin
 from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.inbox import unique_index
-from mongod import free_port
+from flask_henri_jobs.store.mongod import free_port
 from plans import Recorder
 from rows import Now, row_of_state
 

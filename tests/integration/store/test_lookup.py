@@ -23,7 +23,6 @@ if t.TYPE_CHECKING:
     from pymongo import MongoClient
     from pymongo.collection import Collection
 
-    from conftest import Now, Stored
     from flask_henri_jobs.job import Document
     from rows import Now, Stored
 

@@ -9,7 +9,7 @@ import pytest
 
 from flask_henri_jobs.errors import InvalidFilter, StoreUnavailable
 from flask_henri_jobs.store import pruning as pruning_module
-from flask_henri_jobs.store.pruning import RECURRING_KEPT, Pruning
+from flask_henri_jobs.store.pruning import OWN_KEPT, Pruning
 
 if t.TYPE_CHECKING:
     from pymongo import MongoClient
@@ -65,16 +65,28 @@ def test_unfinished_batches(pruning: Pruning, stored: Stored, now: Now) -> None:
     assert sum(pruning.prune("done", moment) for _ in range(2)) == 1
 
 
-def test_slots_of_a_schedule(pruning: Pruning, stored: Stored, now: Now) -> None:
-    """A10: the job of a schedule's slot stays for an hour, however short others are kept."""
-    stored("slot", "done", unique_key="recurring:nightly:1800000000000")
-    stored("callback", "done", unique_key="batch:1")
-    now.advance(ms=RECURRING_KEPT)
+@pytest.mark.parametrize("key", ["recurring:nightly:1800000000000", "batch:b", "batch:b:failure"])
+def test_jobs_of_the_queue_itself(pruning: Pruning, stored: Stored, now: Now, key: str) -> None:
+    """A10: the job of a schedule's slot, and a batch's callback, stay for an hour."""
+    stored("own", "done", unique_key=key)
+    stored("other", "done", unique_key="order:1")
+    now.advance(ms=OWN_KEPT)
 
     assert pruning.prune("done", now()) == 1
-    assert ids(pruning) == ["slot"]
+    assert ids(pruning) == ["own"]
     now.advance(ms=1)
     assert sum(pruning.prune("done", now()) for _ in range(2)) == 1
+
+
+def test_callback_of_an_unfinished_batch(pruning: Pruning, stored: Stored, now: Now) -> None:
+    """A batch's callback stays until its batch is finished, or it would be enqueued again."""
+    pruning.batches.insert_one({"_id": "b", "finished_at": None})
+    stored("callback", "done", unique_key="batch:b:success")
+    now.advance(ms=OWN_KEPT + 1)
+
+    assert pruning.prune("done", now()) == 0
+    pruning.batches.update_one({"_id": "b"}, {"$set": {"finished_at": 1}})
+    assert pruning.prune("done", now()) == 1
 
 
 def test_what_stays_holds_up_nothing(

@@ -1,0 +1,42 @@
+"""Claims as the store puts them together, on a collection of a test's own."""
+
+from __future__ import annotations
+
+import typing as t
+
+from flask_henri_jobs.clock import Clock, Reading
+from flask_henri_jobs.queues import QueueSelection, QueueTurns
+from flask_henri_jobs.store.candidates import Candidates
+from flask_henri_jobs.store.claims import Claims
+from flask_henri_jobs.store.limited import LimitedWork
+from flask_henri_jobs.store.permits import Permits
+from flask_henri_jobs.store.waiting_keys import WaitingKeys
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pymongo.collection import Collection
+
+    from flask_henri_jobs.job import Document
+
+
+def claims_on(
+    jobs: Collection[Document],
+    now: Callable[[], int],
+    candidates: Candidates | None = None,
+    **how: t.Any,
+) -> Claims:
+    """Return one runner's claims, with the permits that they take."""
+    clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
+    limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs))
+    return Claims(jobs, now, candidates or Candidates(jobs), limited, **how)
+
+
+def permits_on(jobs: Collection[Document], clock: Clock) -> Permits:
+    """Return the permits beside a collection of jobs."""
+    return Permits(jobs.database[f"{jobs.name}_limits"], jobs, clock)
+
+
+def turns(queues: Sequence[str] | None) -> QueueTurns:
+    """Return the turns of queues that are served together; None for all queues."""
+    return QueueTurns() if queues is None else QueueTurns(QueueSelection.read(queues, "queues"))

@@ -1,0 +1,150 @@
+"""The commands on the queue as a whole: worker, status, install, uninstall, check."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+
+import shop
+from flask_henri_jobs import HenriJobs
+
+if t.TYPE_CHECKING:
+    from pymongo.collection import Collection
+
+    from flask_henri_jobs.job import Document
+
+    from .conftest import Answer, Enqueue, Run
+
+KNOWN = "Tasks known here: shop.add, shop.discard, shop.fail, shop.flaky\n"
+
+
+def test_worker_once(enqueue: Enqueue, run: Run, answer: Answer) -> None:
+    """``worker --once`` performs what is due, says what it knows, and counts the endings."""
+    for name in ("shop.fail", "shop.flaky", "shop.discard"):
+        enqueue(name)
+    enqueue("shop.add", {"a": 1})
+    enqueue("shop.add", {"a": 1}, queue="other")
+
+    worked = run("worker", "--once", "--queues", "default")
+
+    assert worked.stdout == "Performed: 1 done, 1 retried, 2 dead.\n"
+    assert KNOWN in worked.stderr
+    counts = answer("worker", "--once")
+    assert counts == {"done": 1, "retried": 0, "snoozed": 0, "dead": 0, "lost": 0}
+    assert run("worker", "--once").stdout == "Performed: nothing was due.\n"
+
+
+def test_status(enqueue: Enqueue, run: Run, rows: Collection[Document]) -> None:
+    """``status`` shows the states of each queue, how long jobs wait, and who knows their tasks."""
+    enqueue("shop.add", {"a": 1}, queue="high")
+    waiting = enqueue("other.task")
+    rows.update_one({"_id": waiting.id}, {"$inc": {"run_at": -3 * 3600 * 1000}})
+    rows.update_one({"_id": enqueue("shop.fail").id}, {"$set": {"state": "dead"}})
+
+    lines = [line.split() for line in run("status").stdout.splitlines()]
+
+    assert lines[0] == ["QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST", "DUE"]
+    assert lines[1] == ["default", "1", "0", "0", "1", "3h"]
+    assert lines[2][:5] == ["high", "1", "0", "0", "0"]
+    assert lines[4] == ["TASK", "WAITING", "KNOWN", "HERE"]
+    assert sorted(lines[5:]) == [["other.task", "1", "no"], ["shop.add", "1", "yes"]]
+
+
+def test_status_for_programs(enqueue: Enqueue, answer: Answer) -> None:
+    """``status --json`` names the waiting tasks that this application does not know."""
+    enqueue("shop.add", {"a": 1})
+    enqueue("other.task")
+
+    status = answer("status")
+
+    assert [queue["queue"] for queue in status["queues"]] == ["default"]
+    assert isinstance(status["queues"][0]["oldest_ms"], int)
+    assert status["waiting_tasks"] == {"shop.add": 1, "other.task": 1}
+    assert status["unknown_tasks"] == ["other.task"]
+
+
+def test_install_and_uninstall(run: Run, answer: Answer, rows: Collection[Document]) -> None:
+    """``install`` makes what is missing and may be repeated; ``uninstall`` leaves nothing."""
+    made = answer("install")["made"]
+
+    assert set(made) >= {"fhj_claim", "fhj_recent", "henri_jobs_unique"}
+    assert answer("install") == {"made": []}
+    assert set(made) >= set(rows.index_information()) - {"_id_"}
+    assert "henri_jobs" in answer("uninstall", "--yes")["dropped"]
+    assert rows.database.list_collection_names() == []
+    assert run("uninstall", "--yes").stdout == "Dropped nothing: there was none.\n"
+
+
+def test_check_of_a_sound_queue(run: Run, answer: Answer) -> None:
+    """``check`` ends with 0 where it finds nothing."""
+    run("install")
+
+    assert run("check").stdout == "Nothing found.\n"
+    assert answer("check") == []
+
+
+def test_check_finds_missing_indexes(run: Run, rows: Collection[Document]) -> None:
+    """Q13: ``check`` names an index that is not there, or is another one."""
+    run("install")
+    rows.drop_index("fhj_claim")
+    rows.drop_index("fhj_recent")
+    rows.create_index("updated_at", name="fhj_recent")
+
+    found = run("check", code=1)
+
+    assert "indexes: henri_jobs has no index fhj_claim" in found.stdout
+    assert "indexes: The index fhj_recent of henri_jobs is not" in found.stdout
+    assert found.stderr == "Error: 2 to be mended.\n"
+
+
+def test_check_finds_what_is_wrong_with_settings_and_tasks(
+    mongo_uri: str, database_name: str
+) -> None:
+    """``check`` finds queues that nobody takes, and schedules of tasks that nobody knows."""
+    app = shop.create_app(
+        HENRI_JOBS_URI=mongo_uri,
+        HENRI_JOBS_DATABASE=database_name,
+        HENRI_JOBS_QUEUES=["high"],
+        HENRI_JOBS_SCHEDULES={"nightly": {"cron": "@daily"}},
+    )
+    run = app.test_cli_runner().invoke
+    run(args=["jobs", "install"])
+
+    found = run(args=["jobs", "check"])
+
+    assert found.exit_code == 1
+    first, *others = found.stdout.splitlines()
+    assert first.startswith("settings: The schedule 'nightly' is of the task 'nightly', which is")
+    assert len(others) == 4
+    assert all("goes to the queue 'default', which is not in" in line for line in others)
+    shop.jobs.state_of(app).close()
+
+
+def test_commands_of_a_second_queue(
+    run: Run, mongo_uri: str, database_name: str, rows: Collection[Document]
+) -> None:
+    """A second queue in an app has the same commands under the name of its collection."""
+    app = shop.create_app(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
+    second = HenriJobs(app, collection="other_jobs")
+
+    added = app.test_cli_runner().invoke(args=["other-jobs", "enqueue", "some.task"])
+
+    assert added.exit_code == 0
+    assert rows.database["other_jobs"].count_documents({}) == 1
+    assert rows.count_documents({}) == 0
+    second.state_of(app).close()
+
+
+@pytest.mark.parametrize("command", ["list", "status", "perform"])
+def test_commands_import_the_tasks(
+    mongo_uri: str, database_name: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module in ``HENRI_JOBS_IMPORTS`` that is not there ends any command with its name."""
+    app = shop.create_app(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_IMPORTS="shop.nowhere")
+    args = ["jobs", command, *(["shop.add"] if command == "perform" else [])]
+
+    ended = app.test_cli_runner().invoke(args=args)
+
+    assert ended.exit_code == 1
+    assert ended.stderr.startswith("Error: HENRI_JOBS_IMPORTS names 'shop.nowhere'")

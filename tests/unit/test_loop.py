@@ -1,0 +1,166 @@
+"""Rounds, the loops that do them, and what is said of a database that is away."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import typing as t
+
+from flask_henri_jobs.errors import StoreUnavailable
+from flask_henri_jobs.worker.loop import LONGEST_PAUSE, Loop, Outages, Rounds, Wakeup
+
+if t.TYPE_CHECKING:
+    import pytest
+
+PATIENCE = 10.0
+FOREVER = 3600.0
+
+
+def test_loop_survives_a_bad_round(caplog: pytest.LogCaptureFixture) -> None:
+    """A round that raises is logged, and followed by another."""
+    rounds: t.Iterator[Exception | None] = iter([ValueError("bad"), None])
+    recovered = threading.Event()
+
+    def tick() -> float:
+        if error := next(rounds):
+            raise error
+        recovered.set()
+        return FOREVER
+
+    loop = Loop("test", tick)
+    loop.start()
+
+    assert recovered.wait(PATIENCE)
+    assert loop.stop(PATIENCE)
+    assert "A round of test failed." in caplog.text
+
+
+def test_wake_during_a_round_shortens_the_wait_after_it() -> None:
+    """A wake-up that comes while a round runs is not lost."""
+    began, go_on, second = threading.Event(), threading.Event(), threading.Event()
+
+    def tick() -> float:
+        if began.is_set():
+            second.set()
+        began.set()
+        go_on.wait(PATIENCE)
+        return FOREVER
+
+    loop = Loop("test", tick)
+    loop.start()
+    began.wait(PATIENCE)
+    loop.wake()
+    go_on.set()
+
+    assert second.wait(PATIENCE)
+    assert loop.stop(PATIENCE)
+
+
+def test_loop_may_be_stopped_twice_or_before_its_start() -> None:
+    """Stopping is allowed at any time, and any number of times."""
+    loop = Loop("test", lambda: FOREVER)
+    assert loop.stop(PATIENCE)
+    loop.start()
+    assert loop.stop(PATIENCE)
+    assert loop.stop(PATIENCE)
+
+
+def test_pauses_between_failures_grow() -> None:
+    """W10: Rounds that fail are tried again at growing waits, never longer than five seconds."""
+
+    def tick() -> float:
+        raise StoreUnavailable("away")
+
+    rounds = Rounds("test", tick)
+    waits = [rounds.next() for _ in range(12)]
+
+    assert waits == sorted(waits)
+    assert waits[0] <= 0.2
+    assert waits[-1] == LONGEST_PAUSE
+    assert rounds.are_failing
+
+
+def test_success_ends_the_growth() -> None:
+    """A round that succeeds has its own wait, and the next failure waits briefly again."""
+    answers: t.Iterator[bool] = iter([False] * 8 + [True, False])
+
+    def tick() -> float:
+        if not next(answers):
+            raise StoreUnavailable("away")
+        return 7.0
+
+    rounds = Rounds("test", tick)
+    waits = [rounds.next() for _ in range(10)]
+
+    assert waits[8] == 7.0
+    assert waits[9] == waits[0]
+
+
+def test_sleep_ends_in_a_signal_handler() -> None:
+    """W5: A signal handler may ring while its own thread begins to sleep, or just before."""
+    wakeup = Wakeup()
+    before = signal.signal(signal.SIGALRM, lambda *_: wakeup.ring())
+    try:
+        for _ in range(20):
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
+            assert wakeup.sleep(PATIENCE)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_many_rings_end_one_sleep() -> None:
+    """Rings that came before a sleep end that sleep, and not the next."""
+    wakeup = Wakeup()
+    for _ in range(3):
+        wakeup.ring()
+
+    assert wakeup.sleep(FOREVER)
+    assert not wakeup.sleep(0)
+
+
+def ask(outages: Outages, answers: bool) -> None:
+    with contextlib.suppress(StoreUnavailable), outages.asking():
+        if not answers:
+            raise StoreUnavailable("No server.")
+
+
+def test_an_outage_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """W10: However many questions fail, one line says that the database is away, one that it
+    is back."""
+    outages = Outages()
+
+    for answers in (True, False, False, False, True, True):
+        ask(outages, answers)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "The database is away; everything is tried again. No server.",
+        "The database answers again.",
+    ]
+
+
+def test_an_answer_to_an_earlier_question_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """W10: An answer that was under way when the database went does not say that it is back, nor
+    an error from before its return that it went again."""
+    outages = Outages()
+
+    with outages.asking():
+        ask(outages, answers=False)
+    assert len(caplog.records) == 1
+
+    with contextlib.suppress(StoreUnavailable), outages.asking():
+        ask(outages, answers=True)
+        raise StoreUnavailable("late")
+    assert len(caplog.records) == 2
+
+
+def test_a_tolerated_outage(caplog: pytest.LogCaptureFixture) -> None:
+    """What others will repair goes on where the database is away, and says so."""
+
+    def ask() -> None:
+        raise StoreUnavailable("No server.")
+
+    with Outages().tolerated():
+        ask()
+
+    assert len(caplog.records) == 1

@@ -1,0 +1,126 @@
+"""The options of a task and of an enqueue."""
+
+from __future__ import annotations
+
+import inspect
+import typing as t
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from flask_henri_jobs.errors import ConfigError
+from flask_henri_jobs.options import (
+    EnqueueOptions,
+    Overrides,
+    TaskDefaults,
+    TaskOptions,
+)
+from flask_henri_jobs.refused_options import (
+    CELERY_ENQUEUE,
+    CELERY_TASK,
+    LATER_ENQUEUE,
+    LATER_TASK,
+)
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def names_of(options: t.Any) -> set[str]:
+    return set(inspect.get_annotations(options))
+
+
+def test_nothing_given() -> None:
+    """Without options, everything is left to the task and the settings."""
+    assert Overrides.read({}) == Overrides()
+    assert TaskDefaults.read({}, "the task a") == TaskDefaults()
+
+
+def test_none_is_not_given() -> None:
+    """None leaves an option out, as if it were not there; a key of None makes a job not unique."""
+    everything = dict.fromkeys(names_of(EnqueueOptions))
+    assert Overrides.read(everything) == Overrides(never_unique=True)
+    assert TaskDefaults.read(dict.fromkeys(names_of(TaskOptions)), "the task a") == TaskDefaults()
+
+
+def test_what_is_read() -> None:
+    """Options are kept in their exact types."""
+    read = Overrides.read({"wait": "5m", "expires": 60, "queue": "low", "on_conflict": "raise"})
+
+    assert read == Overrides(
+        wait=timedelta(minutes=5),
+        expires=timedelta(minutes=1),
+        queue="low",
+        on_conflict="raise",
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "both"),
+    [
+        ({"queue": "a"}, {"priority": 1}, {"queue": "a", "priority": 1}),
+        ({"queue": "a"}, {"queue": "b"}, {"queue": "b"}),
+        ({"queue": "a"}, {"queue": None}, {}),
+        ({"wait": "5m"}, {"at": AT}, {"at": AT}),
+        ({"at": AT}, {"wait": "5m"}, {"wait": "5m"}),
+        ({"at": AT}, {"wait": None}, {"at": AT}),
+        ({"unique": None}, {"queue": "a"}, {"unique": None, "queue": "a"}),
+        ({"unique": None}, {"unique": "k"}, {"unique": "k"}),
+        ({"unique": "k"}, {"unique": None}, {"unique": None}),
+        ({"on_conflict": "raise"}, {"unique": "k"}, {"on_conflict": "raise", "unique": "k"}),
+        ({"expires": AT}, {"id": "a"}, {"expires": AT, "id": "a"}),
+    ],
+)
+def test_chained(first: dict[str, t.Any], then: dict[str, t.Any], both: dict[str, t.Any]) -> None:
+    """Options over others are as if both were given, and the later word wins."""
+    before = Overrides.read(first)
+
+    assert before.merged(then) == Overrides.read(both)
+    assert before == Overrides.read(first)
+
+
+@pytest.mark.parametrize("name", sorted(LATER_TASK))
+def test_later_options_of_a_task(name: str) -> None:
+    """What comes later is refused by its name, and does not read like a typing error."""
+    with pytest.raises(ConfigError) as refused:
+        TaskDefaults.read({name: "x"}, "the task a")
+
+    assert str(refused.value).startswith(
+        f"The option {name}= of the task a comes with a later version. "
+    )
+    assert "Did you mean" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(LATER_ENQUEUE))
+def test_later_options_of_an_enqueue(name: str) -> None:
+    """What comes later is refused by its name, chained too."""
+    with pytest.raises(ConfigError, match=f"The option {name}= of an enqueue comes with a later"):
+        Overrides().merged({name: "x"})
+
+
+@pytest.mark.parametrize("name", sorted(CELERY_TASK))
+def test_celery_options_of_a_task(name: str) -> None:
+    """Celery's names are refused with ours."""
+    with pytest.raises(ConfigError) as refused:
+        TaskDefaults.read({name: 1}, "the task a")
+
+    assert str(refused.value) == (
+        f"There is no option {name}= of the task a; it is Celery's. {CELERY_TASK[name]}"
+    )
+
+
+@pytest.mark.parametrize("name", sorted(CELERY_ENQUEUE))
+def test_celery_options_of_an_enqueue(name: str) -> None:
+    """Celery's names are refused with ours."""
+    with pytest.raises(ConfigError, match=f"There is no option {name}= of an enqueue; it is Cel"):
+        Overrides.read({name: 1})
+
+
+def test_each_option_is_in_one_list() -> None:
+    """An option is known, or refused for one reason: what lands is taken from the later ones."""
+    for known, later, celery in (
+        (names_of(TaskOptions), LATER_TASK, CELERY_TASK),
+        (names_of(EnqueueOptions), LATER_ENQUEUE, CELERY_ENQUEUE),
+    ):
+        assert not known & later.keys()
+        assert not known & celery.keys()
+        assert not later.keys() & celery.keys()

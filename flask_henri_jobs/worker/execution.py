@@ -14,6 +14,7 @@ from ..context import RunningJob, entered
 from ..log import logger
 from ..outcome import Attempt, Outcome, decide, expired
 from ..signals import emit
+from ..tenant import tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -70,12 +71,12 @@ class Execution:
         return Ending(self.job, decide(self.job, attempt, self.policy), raised, returned)
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
-        returned = None
+        job, returned = self.job, None
         began = perf_counter()
         own = _Raised()
         try:
-            with self.app.app_context(), entered(RunningJob(self.job)):
-                emit(signals.job_started, self.app, job=self.job)
+            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
+                emit(signals.job_started, self.app, job=job)
                 began = perf_counter()
                 with own:
                     returned = self._call()
@@ -84,7 +85,7 @@ class Execution:
             # What the task raised decides, where the end of its context raised as well.
             decisive = own.raised or raised
             if decisive is not raised:
-                logger.error("The teardown after %r failed.", self.job, exc_info=raised)
+                logger.error("The teardown after %r failed.", job, exc_info=raised)
             # Its traceback begins below this frame, which would hold on to it in a circle.
             below = decisive.__traceback__.tb_next if decisive.__traceback__ else None
             return decisive.with_traceback(below), None, perf_counter() - began

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import typing as t
 from weakref import WeakKeyDictionary
 
@@ -22,7 +24,7 @@ from .task import Task, default_name, where_defined
 from .tenant import FINDER, chosen_tenant
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from .durations import Duration
@@ -261,6 +263,18 @@ class HenriJobs(Operations):
                 " Call it in a request or a task, or under 'with app.app_context():'."
             )
         return self.state_of(_app())
+
+    @contextlib.contextmanager
+    def with_settings(self, app: Flask, **settings: t.Any) -> Iterator[AppState]:
+        """Give an app other settings within the block, and a store of its own; for tests."""
+        before = self.state_of(app)
+        state = AppState(dataclasses.replace(before.settings, **settings), before.make_client)
+        self._states[app] = state
+        try:
+            yield state
+        finally:
+            self._states[app] = before
+            state.close()
 
     def state_of(self, app: Flask) -> AppState:
         """Return an app's share of this extension."""

@@ -13,8 +13,6 @@ from flask_henri_jobs.errors import ConfigError
 from flask_henri_jobs.store.mongod import find_mongod
 from mongod import replica_set, standalone, three_members
 
-pytest_plugins = ["pytester"]
-
 
 @pytest.fixture(scope="session")
 def has_mongod() -> None:

@@ -207,7 +207,7 @@ class HenriJobs(Operations):
         """
         from .worker.execution import call_now
 
-        return call_now(self.tasks[name], args)
+        return call_now(self.tasks[name], args, self.state.settings.max_args_bytes)
 
     def run_worker(
         self,

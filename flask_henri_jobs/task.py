@@ -64,7 +64,6 @@ class Task(t.Generic[P, R]):
         self.signature = Signature(function, self.name)
         self.parameters = inspect.signature(function).parameters
         self._refuse_generators()
-        self.is_async = inspect.iscoroutinefunction(function)
         self._queue = queue
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
         self.limit = (

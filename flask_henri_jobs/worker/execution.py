@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import typing as t
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -110,16 +111,17 @@ class _Raised:
         self.raised = raised
 
 
-def call_now(task: Task[..., t.Any], args: object) -> t.Any:
+def call_now(task: Task[..., t.Any], args: object, most_bytes: int) -> t.Any:
     """Call a task with arguments that went through the codec, as a stored job's do."""
-    return call(task, decode(encode(args)))
+    return call(task, decode(encode(args, "args", most_bytes)))
 
 
 def call(task: Task[..., t.Any], stored: object) -> t.Any:
     """Call a task with stored arguments, and return what it returns."""
     args, kwargs = task.signature.call(stored)
     returned = task.function(*args, **kwargs)
-    return run_coroutine(returned) if task.is_async else returned
+    # Not by what the function is: a wrapper around an ``async def`` returns its coroutine as well.
+    return run_coroutine(returned) if inspect.iscoroutine(returned) else returned
 
 
 def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:

@@ -153,7 +153,7 @@ def _row(entry: ScheduleEntry, now: Moment) -> tuple[object, ...]:
     return (
         entry.name,
         entry.task,
-        " ".join(filter(None, [entry.spec, entry.timezone])),
+        _when(entry),
         age(entry.next_run_at, today),
         age(entry.last_run_at, today),
         entry.origin,
@@ -163,9 +163,13 @@ def _row(entry: ScheduleEntry, now: Moment) -> tuple[object, ...]:
 
 def _print_moments(entry: ScheduleEntry, now: Moment, count: int) -> None:
     held = " (paused)" if entry.paused else ""
-    click.echo(f"{one_line(entry.name)}: {one_line(entry.spec)}{held}")
+    click.echo(f"{one_line(entry.name)}: {one_line(_when(entry))}{held}")
     if entry.problem is not None:
         click.echo(f"  {one_line(entry.problem)}")
     for moment, mark in _moments(entry, now, count):
         touched = f"  {mark}" if mark else ""
         click.echo(f"  {moment:%a %Y-%m-%d %H:%M:%S %Z}{touched}")
+
+
+def _when(entry: ScheduleEntry) -> str:
+    return entry.spec if entry.timezone is None else f"{entry.spec} {entry.timezone}"

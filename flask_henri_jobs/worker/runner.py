@@ -36,6 +36,9 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
     from ..store import Store
 
+GATHERING_SECONDS = 0.001
+"""How long a claim of limited jobs waits for the other threads, where jobs are that short."""
+
 CLOSING_SECONDS = 10.0
 """What a stop allows for writing the last outcomes, after the grace."""
 
@@ -74,6 +77,8 @@ class Runner:
         self._limits = tasks.limits()
         self._pace = Pace()
         self._fed_at = 0.0
+        self._took_limited = False
+        self._took_ahead = False
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -121,7 +126,7 @@ class Runner:
 
     def feed_threads(self) -> float:
         """Take a job for every idle thread. Return the seconds until the next look (W1)."""
-        free = self._threads.idle
+        free = self._free_threads()
         if not free and not self._runs_dry:
             return self._wait_for_threads()
         wish = self._wish(free)
@@ -135,14 +140,29 @@ class Runner:
                 self._threads.perform(job)
             self._strangers.send_away(self._store.claims)
         self._fed_at = steady_seconds()
+        self._took_ahead = len(jobs) > free
+        self._took_limited = any(job.permit for job in known)
         self._threads.low_water = self._threads.waiting // 2
         return 0.0 if jobs and self._threads.idle else self._longest_wait
+
+    def _free_threads(self) -> int:
+        """Return how many threads are free, those included that are about to be."""
+        free = self._threads.idle
+        if self._took_limited and 0 < free < self._threads.count and self._pace.is_fast:
+            # Limited jobs are not claimed ahead, and a claim of one costs what one of many does.
+            time.sleep(GATHERING_SECONDS)
+            free = self._threads.idle
+        return free
 
     @property
     def _runs_dry(self) -> bool:
         """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
         waiting = self._threads.waiting
-        return waiting > 0 and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+        return (
+            self._took_ahead
+            and waiting > 0
+            and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+        )
 
     @property
     def _ahead_seconds(self) -> float:

@@ -66,8 +66,20 @@ def schedules(context: click.Context, /, **options: t.Any) -> None:
 @click.option("--args", type=JSON, help="The arguments, as a JSON object.")
 @click.option("--queue", type=NAME, help="Otherwise the task's.")
 @click.option("--priority", type=int, help="Otherwise the task's.")
-@click.option("--overlap", type=click.Choice(["allow", "skip"]), default="allow")
-@click.option("--misfire", type=click.Choice(["one", "skip"]), default="one")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "skip"]),
+    default="allow",
+    show_default=True,
+    help="Whether a slot is skipped while the last job waits or runs.",
+)
+@click.option(
+    "--misfire",
+    type=click.Choice(["one", "skip"]),
+    default="one",
+    show_default=True,
+    help="Whether a slot that was missed runs late, once, or is skipped.",
+)
 @as_json
 def add(jobs: HenriJobs, *, as_json: bool, **definition: t.Any) -> None:
     """Have a task recur, until the schedule is removed. A deploy does not take it away."""

@@ -15,6 +15,7 @@ from .checks import checked_name, kind_of
 from .cli import add_commands
 from .errors import ConfigError
 from .inline import perform_inline
+from .limit_status import limit_statuses
 from .operations import Operations
 from .options import EnqueueOptions, Overrides, TaskDefaults, TaskOptions
 from .registry import Registry
@@ -29,10 +30,12 @@ if t.TYPE_CHECKING:
 
     from .durations import Duration
     from .job import Job
+    from .limit_status import LimitStatus
     from .queues import QueuesOption
     from .settings import Tenant
     from .store.connection import Client, OwnDatabase
 
+Limits: t.TypeAlias = "list[LimitStatus]"
 P = t.ParamSpec("P")
 R = t.TypeVar("R")
 
@@ -245,6 +248,10 @@ class HenriJobs(Operations):
     def database(self) -> OwnDatabase:
         """The database that holds the queue, by :attr:`client`, for the application's own data."""
         return self.state.database
+
+    def limits(self) -> Limits:
+        """Return the limits that are declared here or held by anybody, and who holds what (L3)."""
+        return limit_statuses(self.tasks.limits(), self.state.store.permits.held())
 
     @property
     def schedules(self) -> Schedules:

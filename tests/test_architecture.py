@@ -82,6 +82,7 @@ finishing
 app_state
 scheduling
 building
+limit_status
 batch_operations
 operations
 worker.loop
@@ -110,6 +111,7 @@ cli.worker
 cli.jobs
 cli.bulk
 cli.schedules
+cli.limits
 cli.system
 cli.batches
 cli

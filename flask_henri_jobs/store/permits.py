@@ -11,7 +11,7 @@ from pymongo.errors import BulkWriteError
 
 from ..clock import steady_seconds, to_datetime
 from ..durations import millis
-from ..job import RUNNING, Document
+from ..job import RUNNING, Document, put_plain
 from ..limit import slot_id
 from .connection import answering
 from .indexes import Index
@@ -40,6 +40,13 @@ class Permit:
     job_id: str | None
     taken_at: datetime | None
     heartbeat_at: datetime | None
+
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return the permit as JSON has it."""
+        plain: dict[str, t.Any] = {}
+        for name in ("key", "slot", "runner", "job_id", "taken_at", "heartbeat_at"):
+            put_plain(plain, name, getattr(self, name))
+        return plain
 
 
 def stale_index(limits: str) -> Index:

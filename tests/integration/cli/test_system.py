@@ -10,6 +10,7 @@ import shop
 from flask_henri_jobs import HenriJobs
 
 if t.TYPE_CHECKING:
+    from flask import Flask
     from pymongo.collection import Collection
 
     from flask_henri_jobs.job import Document
@@ -142,3 +143,17 @@ def test_commands_import_the_tasks(
 
     assert ended.exit_code == 1
     assert ended.stderr.startswith("Error: HENRI_JOBS_IMPORTS names 'shop.nowhere'")
+
+
+def test_limits(app: Flask, run: Run, answer: Answer) -> None:
+    """L3: limits tells what is declared, and who holds a permit for which job."""
+    with app.app_context():
+        permits = shop.jobs.state.store.permits
+        permits.take([("elsewhere:7", 0, "a job")], runner="host:1:r", token="a token")
+
+    (elsewhere,) = [one for one in answer("limits") if one["group"] == "elsewhere"]
+
+    assert (elsewhere["limit"], elsewhere["tasks"]) == (None, [])
+    (held,) = elsewhere["held"]
+    assert (held["key"], held["slot"], held["job_id"]) == ("elsewhere:7", 0, "a job")
+    assert "host:1:r" in run("limits").output

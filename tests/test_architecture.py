@@ -53,6 +53,7 @@ store.inbox
 store.permits
 store.rates
 store.candidates
+store.suspects
 store.waiting_keys
 store.limited
 store.claims
@@ -84,6 +85,9 @@ building
 batch_operations
 operations
 worker.loop
+worker.marks
+worker.recycling
+worker.post
 worker.holdings
 worker.pace
 worker.execution
@@ -95,8 +99,12 @@ worker.strangers
 worker.housekeeping
 worker.declaring
 worker.scheduling
+worker.apart
+worker.roll
 worker.runner
 worker.os_signals
+worker.losses
+worker.children
 worker.supervisor
 worker
 cli.output
@@ -106,6 +114,7 @@ cli.options
 cli.progress
 cli.findings
 cli.worker
+cli.runners
 cli.jobs
 cli.bulk
 cli.schedules

@@ -18,9 +18,8 @@ jobs = HenriJobs()
 LATER = "import os, time; os.fork() or (os.setsid(), time.sleep(0.1)) and os._exit(0)"
 """A program that leaves an orphan behind, which ends a little later."""
 
-if code := os.environ.get("FLEET_DIES_AT_START"):
-    if "--runner" in sys.argv:
-        os._exit(int(code))
+if (code := os.environ.get("FLEET_DIES_AT_START")) and "--runner" in sys.argv:
+    os._exit(int(code))
 
 
 def create_app() -> Flask:

@@ -80,7 +80,7 @@ def _reloading(stop: Callable[[], None]) -> Loop:
 
     def look() -> float:
         if path := sources.changed():
-            logger.info("%s has changed: this runner is started again.", path)
+            logger.warning("%s has changed: this runner is started again.", path)
             stop()
         return RELOAD_SECONDS
 

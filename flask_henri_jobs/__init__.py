@@ -25,6 +25,7 @@ from .errors import (
 from .extension import HenriJobs
 from .job import Job
 from .task import Task
+from .tenant import current_tenant
 
 __version__ = "0.1.0"
 
@@ -49,5 +50,6 @@ __all__ = [
     "UnknownTask",
     "WaitTimeout",
     "current_job",
+    "current_tenant",
     "signals",
 ]

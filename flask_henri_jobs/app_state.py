@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import typing as t
 import warnings
+import weakref
 from dataclasses import dataclass, field
 
 from .checks import shown
@@ -123,6 +125,9 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
+        if self.make_client is None:
+            # An app that is dropped, as tests do by the hundred, takes its client with it.
+            weakref.finalize(self, _close_in, os.getpid(), store.connection)
         return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
 
     def _share_server(self) -> EmbeddedServer:
@@ -134,6 +139,12 @@ class AppState:
                 stacklevel=2,
             )
         return share_server(folder, str(self.settings.mongod) if self.settings.mongod else None)
+
+
+def _close_in(process: int, connection: Connection) -> None:
+    """Close a connection, unless this is a child of the process that it belongs to."""
+    if os.getpid() == process:
+        connection.close()
 
 
 @dataclass(slots=True)

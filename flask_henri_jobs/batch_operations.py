@@ -15,6 +15,7 @@ from .job import RUNNING
 from .signals import emit
 from .store.connection import answering
 from .store.filters import JobFilter
+from .tenant import is_visible, visible_tenant
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,8 @@ Jobs: t.TypeAlias = "list[Job]"
 class BatchOperations:
     """Looking at batches, and putting them right.
 
+    Where a tenant is in scope, the batches of others are as if they were not there (T2).
+
     :param announced: Tells of a job that was stored.
     """
 
@@ -40,7 +43,8 @@ class BatchOperations:
 
     def get(self, batch_id: str) -> Batch | None:
         """Return a batch, or None where there is none with that id."""
-        return self.state.store.batches.find(batch_id)
+        batch = self.state.store.batches.find(batch_id)
+        return batch if batch is not None and is_visible(batch.tenant) else None
 
     def open(self, batch_id: str) -> OpenBatch:
         """Return a batch to add jobs to, or to seal, which another process has begun.
@@ -65,7 +69,7 @@ class BatchOperations:
         :param state: ``open``, ``running`` or ``finished``. One that stays open was left by a
             process that died before it had sealed it.
         """
-        return self.state.store.batches.page(state, tenant, limit, offset)
+        return self.state.store.batches.page(state, visible_tenant(tenant), limit, offset)
 
     def jobs(
         self, batch_id: str, *, state: str | None = None, limit: int = 50, offset: int = 0

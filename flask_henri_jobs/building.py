@@ -20,6 +20,7 @@ from .refused_options import refuse_for_batch
 from .signals import emit
 from .store.connection import answering
 from .task import Prepared, Task
+from .tenant import allowed_tenant, as_tenant, tenant_in_scope, tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,16 +64,13 @@ class OpenBatch(Batch):
     :param announced: Tells of a job that was stored.
     """
 
-    __slots__ = ("_announced", "_in_doubt", "_stamp", "_state")
+    __slots__ = ("_announced", "_in_doubt", "_state")
 
     def __init__(self, batch: Batch, state: AppState, announced: Callable[[Job], Job]) -> None:
         super().__init__(batch.row, state.store.batches)
         self._state = state
         self._announced = announced
         self._in_doubt: list[Document] = []
-        self._stamp = {"batch_id": self.id}
-        if self.tenant is not None:
-            self._stamp["tenant"] = self.tenant
 
     def add(
         self, task: Task[P, t.Any] | Prepared[P, t.Any], /, *args: P.args, **kwargs: P.kwargs
@@ -88,7 +86,7 @@ class OpenBatch(Batch):
             an id, do not add the job again: it will be stored before the batch is sealed.
         """
         prepared = _prepared(task)
-        row = self._row(prepared, prepared.task.signature.bind(args, kwargs), self._now())
+        [row] = self._members_of(prepared, [prepared.task.signature.bind(args, kwargs)])
         with answering("an enqueue", self._timeout):
             self._state.store.batches.refuse_sealed(self.id)
             try:
@@ -115,8 +113,7 @@ class OpenBatch(Batch):
         with ThreadPoolExecutor(1, "henri-jobs-batch") as aside:
             storing: Future[list[Job]] | None = None
             for part in _thousands(_bound(prepared, many)):
-                now = self._now()
-                rows = [self._row(prepared, args, now) for args in part]
+                rows = self._members_of(prepared, part)
                 jobs += self._stored(storing)
                 storing = aside.submit(self._store, rows, prepared.overrides)
             jobs += self._stored(storing)
@@ -152,12 +149,14 @@ class OpenBatch(Batch):
         with answering("an enqueue", self._timeout):
             return self._state.enqueuer.now()
 
-    def _row(
-        self, prepared: Prepared[..., t.Any], args: Mapping[str, t.Any], now: Moment
-    ) -> Document:
-        row = self._state.enqueuer.row(prepared.task, args, prepared.overrides, now)
-        row.update(self._stamp)
-        return row
+    def _members_of(
+        self, prepared: Prepared[..., t.Any], many: Iterable[Mapping[str, t.Any]]
+    ) -> list[Document]:
+        """Return the documents of members, which are the batch's tenant's where it has one."""
+        task, overrides, now = prepared.task, prepared.overrides, self._now()
+        with tenant_scope(self.tenant or tenant_in_scope()):
+            made = [self._state.enqueuer.row(task, args, overrides, now) for args in many]
+        return [row | {"batch_id": self.id} for row in made]
 
     def _store(self, rows: list[Document], overrides: Overrides) -> list[Job]:
         store = self._state.store
@@ -193,7 +192,8 @@ def open_batch(
     """
     refuse_for_batch(options, BatchOptions.__annotations__)
     with answering("a new batch", state.settings.enqueue_timeout.total_seconds()):
-        row = _new_row(state, {name: one for name, one in options.items() if one is not None})
+        given = {name: one for name, one in options.items() if one is not None}
+        row = _new_row(state, given, _tenant(options))
         return OpenBatch(state.store.batches.create(row), state, announced)
 
 
@@ -208,7 +208,17 @@ def finish_and_tell(state: AppState, batch: Batch, announced: Callable[[Job], Jo
     return ending.batch
 
 
-def _new_row(state: AppState, given: Mapping[str, t.Any]) -> Document:
+def _tenant(options: Mapping[str, t.Any]) -> str | None:
+    """Return whose a new batch is: as for a job, None is for none (T1)."""
+    if "tenant" not in options:
+        return tenant_in_scope()
+    named = options["tenant"]
+    if named is None:
+        return None
+    return allowed_tenant(as_tenant(named, "tenant"), "jobs.batch(tenant=)")
+
+
+def _new_row(state: AppState, given: Mapping[str, t.Any], tenant: str | None) -> Document:
     now = state.enqueuer.now()
     args = checked_mapping(given.get("callback_args", {}), "callback_args", error=InvalidArguments)
     row: Document = {
@@ -226,11 +236,12 @@ def _new_row(state: AppState, given: Mapping[str, t.Any]) -> Document:
         "finished_at": None,
         "updated_at": now,
     }
-    if "tenant" in given:
-        row["tenant"] = checked_name(given["tenant"], "tenant")
-    for field in CALLBACKS:
-        if field in given:
-            row |= _callback_fields(state, field, given[field], args, row)
+    if tenant is not None:
+        row["tenant"] = tenant
+    with tenant_scope(tenant):
+        for field in CALLBACKS:
+            if field in given:
+                row |= _callback_fields(state, field, given[field], args, row)
     return row
 
 

@@ -93,6 +93,18 @@ class Clock:
                 self._calm_since = self._steady()
         return reading
 
+    def go_by(self, read: t.Callable[[], Reading], steady: t.Callable[[], float]) -> None:
+        """Tell the time from another source from here on, be it earlier; a test has one to move."""
+        with self._lock:
+            self._read, self._steady = read, steady
+            self._reading, self._latest = None, 0
+            self._calm_since = steady()
+
+    @property
+    def source(self) -> tuple[t.Callable[[], Reading], t.Callable[[], float]]:
+        """Where the time is from, for :meth:`go_by`."""
+        return self._read, self._steady
+
     def calm_for(self) -> timedelta:
         """Return for how long the server's clock has not jumped, and was the same server's.
 

@@ -1,4 +1,4 @@
-"""What the code that runs now belongs to: the job in hand, and the tenant in scope."""
+"""What the code that runs now belongs to: the job in hand."""
 
 from __future__ import annotations
 

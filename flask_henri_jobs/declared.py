@@ -35,7 +35,11 @@ def overrides_of(schedule: Schedule, due: Moment) -> Overrides:
     however often (S1).
     """
     return Overrides(
-        queue=schedule.queue, priority=schedule.priority, unique=schedule.slot_key(due)
+        queue=schedule.queue,
+        priority=schedule.priority,
+        unique=schedule.slot_key(due),
+        # A schedule is nobody's, and so are its jobs, whoever runs it now (T1).
+        no_tenant=True,
     )
 
 

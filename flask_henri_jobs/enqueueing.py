@@ -13,6 +13,7 @@ from .ids import new_id
 from .options import Overrides, TaskDefaults
 from .store.connection import answering
 from .store.documents import new_row
+from .tenant import allowed_tenant, tenant_in_scope, tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +49,9 @@ class Enqueuer:
         """Store a job for each of many arguments, in their order."""
         with answering("an enqueue", self._timeout):
             now = self.now()
-        rows = [self.row(task, args, overrides, now) for args in many]
+        # The tenant of a request is asked for once, and not for each job.
+        with tenant_scope(tenant_in_scope()):
+            rows = [self.row(task, args, overrides, now) for args in many]
         return self.store.inbox.add_many(rows, overrides.on_conflict)
 
     def row(
@@ -76,7 +79,15 @@ def row_of(
     settings: Settings,
     now: Moment,
 ) -> Document:
-    """Return the document of a new job: an option, or else the task's, or else the app's."""
+    """Return the document of a new job: an option, or else the task's, or else the app's.
+
+    :raises ConfigError: An option names another tenant than the one in scope (T1).
+    """
+    tenant = _tenant(overrides)
+    # A key that is made by a callable is made for the tenant whose job it is.
+    with tenant_scope(tenant):
+        unique_key = _unique_key(task, args, overrides, tenant)
+        concurrency_key = _concurrency_key(task, args)
     defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
     run_at = _due(now, overrides)
     return new_row(
@@ -89,9 +100,10 @@ def row_of(
         priority=_first(overrides.priority, defaults.priority, settings.priority),
         max_attempts=_first(overrides.max_attempts, defaults.max_attempts, settings.max_attempts),
         timeout_ms=millis(settings.timeout) if settings.timeout else None,
-        unique_key=_unique_key(task, args, overrides),
-        concurrency_key=_concurrency_key(task, args),
+        unique_key=unique_key,
+        concurrency_key=concurrency_key,
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
+        tenant=tenant,
     )
 
 
@@ -111,13 +123,23 @@ def _expiry(run_at: Moment, expires: timedelta | datetime | None) -> Moment | No
     return to_moment(expires) if expires else None
 
 
+def _tenant(overrides: Overrides) -> str | None:
+    if overrides.no_tenant:
+        return None
+    if overrides.tenant is not None:
+        return allowed_tenant(overrides.tenant, "using(tenant=)")
+    return tenant_in_scope()
+
+
 def _concurrency_key(task: Task[..., t.Any] | str, args: object) -> str | None:
     if isinstance(task, str) or not task.limit:
         return None
     return task.concurrency_key(args if isinstance(args, dict) else {})
 
 
-def _unique_key(task: Task[..., t.Any] | str, args: object, overrides: Overrides) -> str | None:
+def _unique_key(
+    task: Task[..., t.Any] | str, args: object, overrides: Overrides, tenant: str | None
+) -> str | None:
     if overrides.unique is not None or overrides.never_unique or isinstance(task, str):
         return overrides.unique
-    return task.unique_key(t.cast("Mapping[str, t.Any]", args))
+    return task.unique_key(t.cast("Mapping[str, t.Any]", args), tenant)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import typing as t
 from weakref import WeakKeyDictionary
 
@@ -19,13 +21,16 @@ from .registry import Registry
 from .scheduling import Schedules
 from .settings import Settings
 from .task import Task, default_name, where_defined
+from .tenant import FINDER, chosen_tenant
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from .durations import Duration
     from .job import Job
     from .queues import QueuesOption
+    from .settings import Tenant
     from .store.connection import Client, OwnDatabase
 
 P = t.ParamSpec("P")
@@ -73,11 +78,11 @@ class HenriJobs(Operations):
             instance_path=app.instance_path,
             **self._overrides,
         )
-        group = self._register(app, settings.collection)
+        group = self._register(app, settings.collection, settings.tenant)
         self._states[app] = AppState(settings, self._client)
         add_commands(app, self, group)
 
-    def _register(self, app: Flask, collection: str) -> str:
+    def _register(self, app: Flask, collection: str, tenant: Tenant | None) -> str:
         """Take a place among the app's extensions. Return the name of the command group."""
         if self in app.extensions.values():
             raise ConfigError(
@@ -88,6 +93,11 @@ class HenriJobs(Operations):
             raise ConfigError(
                 f"The app {app.name!r} has a queue in the collection {collection!r} already.",
                 hint='Give the second one another: HenriJobs(collection="other_jobs").',
+            )
+        if app.extensions.setdefault(FINDER, tenant) is not tenant:
+            raise ConfigError(
+                f"The queues of the app {app.name!r} have two functions for HENRI_JOBS_TENANT.",
+                hint="Give both the same: a request has one tenant.",
             )
         queues[collection] = self
         if "henri_jobs" in app.extensions:
@@ -162,6 +172,16 @@ class HenriJobs(Operations):
         stored = self.state.enqueuer.add_many(task, many, overrides)
         return [self._announced(job) for job in stored]
 
+    def tenant(self, tenant: str | None) -> AbstractContextManager[None]:
+        """Return a ``with`` statement whose block runs for a tenant; None is for none (T1).
+
+        A job that is enqueued there is the tenant's, and is performed for it. Jobs are found,
+        counted, retried and deleted there only where they are the tenant's (T2).
+
+        :raises ConfigError: The name is none, or another tenant is in scope.
+        """
+        return chosen_tenant(tenant)
+
     def batch(self, **options: t.Unpack[BatchOptions]) -> OpenBatch:
         """Store a new batch, which takes jobs until it is sealed: ``with jobs.batch() as batch:``.
 
@@ -189,7 +209,7 @@ class HenriJobs(Operations):
         """
         from .worker.execution import call_now
 
-        return call_now(self.tasks[name], args)
+        return call_now(self.tasks[name], args, self.state.settings.max_args_bytes)
 
     def run_worker(
         self,
@@ -243,6 +263,18 @@ class HenriJobs(Operations):
                 " Call it in a request or a task, or under 'with app.app_context():'."
             )
         return self.state_of(_app())
+
+    @contextlib.contextmanager
+    def with_settings(self, app: Flask, **settings: t.Any) -> Iterator[AppState]:
+        """Give an app other settings within the block, and a store of its own; for tests."""
+        before = self.state_of(app)
+        state = AppState(dataclasses.replace(before.settings, **settings), before.make_client)
+        self._states[app] = state
+        try:
+            yield state
+        finally:
+            self._states[app] = before
+            state.close()
 
     def state_of(self, app: Flask) -> AppState:
         """Return an app's share of this extension."""

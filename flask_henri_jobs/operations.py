@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from flask import current_app
 
@@ -14,6 +15,7 @@ from .errors import InvalidFilter, UnknownJob
 from .job import DEAD, DONE
 from .signals import emit
 from .store.filters import JobFilter
+from .tenant import is_visible, tenant_in_scope, visible_tenant
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +47,9 @@ class JobFilters(t.TypedDict, total=False):
 class Operations:
     """Looking at jobs, and putting them right. Each method needs an app context.
 
+    Where a tenant is in scope, every job that is asked for is that tenant's, and those of others
+    are as if they were not there (T2).
+
     Each raises :class:`~flask_henri_jobs.errors.StoreUnavailable` where the database does not
     answer in time.
     """
@@ -63,7 +68,8 @@ class Operations:
     def get(self, job_id: str) -> Job | None:
         """Return a job, or None where there is none with that id."""
         job_id = _checked_id(job_id)
-        return self.state.store.admin.find(job_id)
+        job = self.state.store.admin.find(job_id)
+        return job if job is not None and is_visible(job.tenant) else None
 
     def list(
         self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]
@@ -73,7 +79,7 @@ class Operations:
         :param limit: At most so many, 1,000 or fewer.
         :raises InvalidFilter: A filter is not text, or names no such state (Q9).
         """
-        which = JobFilter.read(**filters)
+        which = _selected(filters)
         return self.state.store.admin.page(which, limit, offset)
 
     def dead(self, *, limit: int = 50, offset: int = 0, **filters: t.Unpack[JobFilters]) -> Found:
@@ -86,7 +92,7 @@ class Operations:
 
     def count(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs there are that fit."""
-        which = JobFilter.read(**filters)
+        which = _selected(filters)
         return self.state.store.admin.count(which)
 
     def status(self) -> dict[str, t.Any]:
@@ -104,7 +110,7 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        job_id = _checked_id(job_id)
+        job_id = self._reachable(job_id)
         return self.state.store.admin.retry(job_id)
 
     def retry_all(self, **filters: t.Unpack[JobFilters]) -> int:
@@ -120,12 +126,12 @@ class Operations:
 
         Yield after each step, of a thousand jobs at most, how many it was.
         """
-        which = JobFilter.read(**filters)
+        which = _selected(filters)
         return self.state.store.admin.retry_in_steps(which)
 
     def count_retried(self, **filters: t.Unpack[JobFilters]) -> int:
         """Return how many jobs :meth:`retry_all` would retry now."""
-        which = JobFilter.read(**filters)
+        which = _selected(filters)
         return self.state.store.admin.count(which if which.state == DONE else which.or_alarming())
 
     def delete(self, job_id: str) -> Job:
@@ -134,10 +140,10 @@ class Operations:
         :raises UnknownJob: There is none with that id.
         :raises JobBusy: It is running.
         """
-        job_id = _checked_id(job_id)
+        job_id = self._reachable(job_id)
         job = self.state.store.admin.delete(job_id)
         if job is None:
-            raise UnknownJob(f"There is no job {job_id}.")
+            raise _unknown(job_id)
         return _told_deleted(job)
 
     def delete_all(self, **filters: t.Unpack[JobFilters]) -> int:
@@ -149,7 +155,9 @@ class Operations:
 
     def deleting(self, **filters: t.Unpack[JobFilters]) -> Iterator[Job]:
         """Delete as :meth:`delete_all` does, as far as the caller goes on; yield each as it was."""
-        which = JobFilter.read(**filters)
+        # The scope alone does not say which: it was entered for other reasons.
+        is_empty = JobFilter.read(**filters).is_empty
+        which = JobFilter() if is_empty else _selected(filters)
         return map(_told_deleted, self.state.store.admin.delete_many(which))
 
     def prune(
@@ -180,6 +188,22 @@ class Operations:
         """Drop every collection of the queue, with all jobs. Return their names."""
         return self.state.store_as_it_is.uninstall()
 
+    def _reachable(self, job_id: object) -> str:
+        """Return the id of a job, unless it is another tenant's (T2)."""
+        checked = _checked_id(job_id)
+        if tenant_in_scope() is not None and self.get(checked) is None:
+            raise _unknown(checked)
+        return checked
+
+
+def _selected(filters: JobFilters) -> JobFilter:
+    which = JobFilter.read(**filters)
+    return replace(which, tenant=visible_tenant(which.tenant))
+
+
+def _unknown(job_id: str) -> UnknownJob:
+    return UnknownJob(f"There is no job {job_id}.")
+
 
 def _told_deleted(job: Job) -> Job:
     emit(signals.job_deleted, _app(), job=job)
@@ -187,7 +211,7 @@ def _told_deleted(job: Job) -> Job:
 
 
 def _dead_letters(filters: JobFilters) -> JobFilter:
-    which = JobFilter.read(**filters)
+    which = _selected(filters)
     if which.state not in {None, DEAD}:
         raise InvalidFilter(f"state is {which.state!r}, and dead letters are dead.")
     return which.or_alarming()

@@ -13,6 +13,7 @@ from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
 from .refused_options import refuse_for_enqueue, refuse_for_task
+from .tenant import as_tenant
 
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
@@ -61,6 +62,7 @@ class EnqueueOptions(t.TypedDict, total=False):
     unique: str | None
     on_conflict: OnConflict
     expires: Duration | datetime
+    tenant: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +79,8 @@ class Overrides:
     never_unique: bool = False
     on_conflict: OnConflict = "return"
     expires: timedelta | datetime | None = None
+    tenant: str | None = None
+    no_tenant: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, t.Any]) -> Overrides:
@@ -90,13 +94,19 @@ class Overrides:
         read = {
             name: _ENQUEUE[name](value, name) for name, value in given.items() if value is not None
         }
-        return cls(**read, never_unique="unique" in given and given["unique"] is None)
+        return cls(
+            **read,
+            never_unique="unique" in given and given["unique"] is None,
+            no_tenant="tenant" in given and given["tenant"] is None,
+        )
 
     def merged(self, given: Mapping[str, t.Any]) -> Overrides:
         """Return these options with others over them, of which None takes an option back."""
         before = {name: getattr(self, name) for name in _ENQUEUE if getattr(self, name) is not None}
         if self.never_unique:
             before["unique"] = None
+        if self.no_tenant:
+            before["tenant"] = None
         # Both say when a job is due, and the later word counts.
         if given.get("wait") is not None or given.get("at") is not None:
             before.pop("wait", None)
@@ -246,4 +256,5 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "unique": as_key,
     "on_conflict": _as_conflict,
     "expires": _as_expiry,
+    "tenant": as_tenant,
 }

@@ -111,17 +111,23 @@ class QueueTurns:
         return self.selection.shares(with_work)
 
     def next(self, waiting: Collection[str]) -> str:
-        """Return whose turn it is, and count it.
+        """Return whose turn it is. It stays so until that share was :meth:`served`.
 
         :param waiting: The shares that have due jobs; one at least.
         """
         if not self._weights:
             return next(iter(waiting))
-        for share, weight in self._weights.items():
-            self._credit[share] = self._credit[share] + weight if share in waiting else 0
-        first = max((one for one in self._weights if one in waiting), key=self._credit.__getitem__)
-        self._credit[first] -= sum(self._weights[share] for share in waiting)
-        return first
+        return max((share for share in self._weights if share in waiting), key=self._claim_of)
+
+    def served(self, share: str, waiting: Collection[str]) -> None:
+        """Count a start of a share, which had its turn among those that waited."""
+        for one, weight in self._weights.items():
+            self._credit[one] = self._credit[one] + weight if one in waiting else 0
+        if self._weights:
+            self._credit[share] -= sum(self._weights[one] for one in waiting)
+
+    def _claim_of(self, share: str) -> int:
+        return self._credit[share] + self._weights[share]
 
 
 def _items(value: object, where: str) -> list[tuple[str, int | None]]:

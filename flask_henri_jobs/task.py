@@ -64,7 +64,6 @@ class Task(t.Generic[P, R]):
         self.signature = Signature(function, self.name)
         self.parameters = inspect.signature(function).parameters
         self._refuse_generators()
-        self.is_async = inspect.iscoroutinefunction(function)
         self._queue = queue
         self._unnamed = Prepared(self, queue, NO_OVERRIDES)
         self.limit = (
@@ -130,12 +129,12 @@ class Task(t.Generic[P, R]):
             discard_on=self.defaults.discard_on,
         )
 
-    def unique_key(self, args: Mapping[str, t.Any]) -> str | None:
+    def unique_key(self, args: Mapping[str, t.Any], tenant: str | None = None) -> str | None:
         """Return the key that a job with these arguments is unique by, or None (Q7).
 
         :raises InvalidArguments: The key is made of an argument that is not given, or of nothing.
         """
-        return None if self._unique is None else self._unique.key_of(args)
+        return None if self._unique is None else self._unique.key_of(args, tenant)
 
     def concurrency_key(self, args: Mapping[str, t.Any]) -> str | None:
         """Return the bucket that a job with these arguments is counted in, or None (L1)."""

@@ -52,9 +52,11 @@ class Unique:
         defaults = {one.name: one.default for one in named if one.default is not Parameter.empty}
         return cls(task, option, defaults)
 
-    def key_of(self, args: Mapping[str, t.Any]) -> str | None:
+    def key_of(self, args: Mapping[str, t.Any], tenant: str | None = None) -> str | None:
         """Return the key of a job with these arguments: ``<task>:<value>``.
 
+        :param tenant: Whose job it is: ``<task>:<tenant>:<value>``. What one tenant has waiting
+            is no reason to leave out another's.
         :raises InvalidArguments: The callable returned neither text nor None.
         """
         match self.by:
@@ -72,7 +74,8 @@ class Unique:
                 if made is None:
                     return None
                 value = self._checked(made)
-        return self._short(f"{self.task}:{value}")
+        begin = self.task if tenant is None else f"{self.task}:{tenant}"
+        return self._short(f"{begin}:{value}")
 
     def _argument(self, args: Mapping[str, t.Any], name: str) -> t.Any:
         return args[name] if name in args else self.defaults[name]

@@ -39,6 +39,7 @@ schedule_entry
 batch
 outcome
 context
+tenant
 setting_readers
 settings
 store.watcher

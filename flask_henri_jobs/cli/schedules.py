@@ -66,8 +66,20 @@ def schedules(context: click.Context, /, **options: t.Any) -> None:
 @click.option("--args", type=JSON, help="The arguments, as a JSON object.")
 @click.option("--queue", type=NAME, help="Otherwise the task's.")
 @click.option("--priority", type=int, help="Otherwise the task's.")
-@click.option("--overlap", type=click.Choice(["allow", "skip"]), default="allow")
-@click.option("--misfire", type=click.Choice(["one", "skip"]), default="one")
+@click.option(
+    "--overlap",
+    type=click.Choice(["allow", "skip"]),
+    default="allow",
+    show_default=True,
+    help="Whether a slot is skipped while the last job waits or runs.",
+)
+@click.option(
+    "--misfire",
+    type=click.Choice(["one", "skip"]),
+    default="one",
+    show_default=True,
+    help="Whether a slot that was missed runs late, once, or is skipped.",
+)
 @as_json
 def add(jobs: HenriJobs, *, as_json: bool, **definition: t.Any) -> None:
     """Have a task recur, until the schedule is removed. A deploy does not take it away."""
@@ -141,7 +153,7 @@ def _row(entry: ScheduleEntry, now: Moment) -> tuple[object, ...]:
     return (
         entry.name,
         entry.task,
-        " ".join(filter(None, [entry.spec, entry.timezone])),
+        _when(entry),
         age(entry.next_run_at, today),
         age(entry.last_run_at, today),
         entry.origin,
@@ -151,9 +163,13 @@ def _row(entry: ScheduleEntry, now: Moment) -> tuple[object, ...]:
 
 def _print_moments(entry: ScheduleEntry, now: Moment, count: int) -> None:
     held = " (paused)" if entry.paused else ""
-    click.echo(f"{one_line(entry.name)}: {one_line(entry.spec)}{held}")
+    click.echo(f"{one_line(entry.name)}: {one_line(_when(entry))}{held}")
     if entry.problem is not None:
         click.echo(f"  {one_line(entry.problem)}")
     for moment, mark in _moments(entry, now, count):
         touched = f"  {mark}" if mark else ""
         click.echo(f"  {moment:%a %Y-%m-%d %H:%M:%S %Z}{touched}")
+
+
+def _when(entry: ScheduleEntry) -> str:
+    return entry.spec if entry.timezone is None else f"{entry.spec} {entry.timezone}"

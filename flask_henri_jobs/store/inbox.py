@@ -55,8 +55,8 @@ class Inbox:
 
         ``job.created`` says which of the two happened.
 
-        :raises UniqueKeyTaken: The key is held by a job of another task; or by any, where
-            ``on_conflict`` is ``"raise"``.
+        :raises UniqueKeyTaken: The key is held by a job of another task, or the key or the id by
+            one of another tenant (T2); or by any, where ``on_conflict`` is ``"raise"``.
         :raises StoreUnavailable: No answer in time. ``maybe_stored`` has the id where the insert
             was sent.
         """
@@ -148,14 +148,25 @@ class Inbox:
             row["_id"]: by_id.get(row["_id"]) or by_key.get((row["name"], row.get("unique_key")))
             for row in rows
         }
-        return {row_id: holder for row_id, holder in holders.items() if holder is not None}
+        return {
+            row["_id"]: holder
+            for row in rows
+            if (holder := holders[row["_id"]]) is not None and _same_tenant(holder, row)
+        }
 
     def _holder(self, row: Document, details: t.Any, on_conflict: OnConflict) -> Document | None:
-        if "_id" in (details or {}).get("keyPattern", {}):
-            return self.jobs.find_one({"_id": row["_id"]})
-        holder = self.jobs.find_one({"unique_key": row["unique_key"]})
+        taken = "_id" if "_id" in (details or {}).get("keyPattern", {}) else "unique_key"
+        holder = self.jobs.find_one({taken: row[taken]})
         if holder is None:
             return None
+        if not _same_tenant(holder, row):
+            raise UniqueKeyTaken(
+                f"A job of another tenant has the {taken.strip('_').replace('_', ' ')}"
+                f" {row[taken]!r}.",
+                hint="Let it begin with the tenant's name.",
+            )
+        if taken == "_id":
+            return holder
         if holder["name"] != row["name"]:
             raise UniqueKeyTaken(
                 f"The unique key {row['unique_key']!r} is held by {_told(holder)}.",
@@ -182,6 +193,10 @@ class Inbox:
             update | {"$inc": {"revision": 1}},
             return_document=ReturnDocument.AFTER,
         )
+
+
+def _same_tenant(holder: Document, row: Document) -> bool:
+    return bool(holder.get("tenant") == row.get("tenant"))
 
 
 def _was_sent(error: PyMongoError) -> bool:

@@ -61,7 +61,7 @@ class LimitedWork:
         :param shares: The queues that are served together, by the names of the shares.
         """
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
-        lines = self._lines(unlimited, shares, wish, now) if wish.at_most else []
+        lines = self._lines(unlimited, shares, wish, now)
         if not lines and len(shares) == 1:
             return Choice(list(itertools.takewhile(wish.takes, unlimited)))
         picked = _picked([*unlimited, *lines], wish, share_of)
@@ -111,8 +111,10 @@ class LimitedWork:
         for queues in shares.values():
             rows = [row for row in unlimited if row["queue"] in queues]
             heads = self.keys.heads(queues, now)
-            if len(rows) >= wish.at_most:
-                last = _order(rows[wish.at_most - 1])
+            # Where no thread is free, a limited job still ends what is claimed ahead of it.
+            reach = wish.at_most or len(rows)
+            if rows and len(rows) >= reach:
+                last = _order(rows[reach - 1])
                 heads = itertools.takewhile(_comes_before(last), heads)
             lines += self._with_slots(heads, slots, wish, now)
         return lines
@@ -124,7 +126,7 @@ class LimitedWork:
         lines: list[_Line] = []
         heads = (head for head in heads if slots.get(head.key, True))
         # With a line for each free thread, every head that was not asked about comes later.
-        while len(lines) < wish.at_most:
+        while len(lines) < _sought(wish):
             asked = list(itertools.islice(heads, max(KEYS_AT_ONCE, wish.at_most)))
             if not asked:
                 break
@@ -144,12 +146,12 @@ class LimitedWork:
         for key, free in self.permits.free(bound).items():
             slots[key] += self._shuffled(free)
         for head in self._wanted([head for head in heads if head.key not in bound], wish):
-            slots[head.key] = [None] * wish.at_most
+            slots[head.key] = [None] * _sought(wish)
         return slots
 
     def _wanted(self, heads: list[Head], wish: Wish) -> list[Head]:
         """Return those that a runner would take of the jobs whose group it knows no limit of."""
-        first = heads[: wish.at_most]
+        first = heads[: _sought(wish)]
         rows = self.jobs.find({"_id": {"$in": [head.id for head in first]}}) if first else ()
         wanted = {row["_id"] for row in rows if wish.wanted(row)}
         return [head for head in first if head.id in wanted]
@@ -215,19 +217,22 @@ def _picked(
         heapq.heapify(line)
     while waiting and len(picked) < wish.at_most + wish.ahead:
         share = wish.queues.next(waiting)
-        _, number, first = heapq.heappop(waiting[share])
+        _, number, first = waiting[share][0]
         if not isinstance(first, _Line):
             if not wish.takes(first):
                 break
             picked.append(first)
+            wish.queues.served(share, waiting)
         elif first.slots:
             if len(picked) >= wish.at_most:
                 # It waits for a thread, and nothing that is claimed ahead overtakes it.
                 break
             wish.takes({})
             picked.append(_Pick(first.head, first.slots.pop()))
-            if first.next():
-                heapq.heappush(waiting[share], (_place(first), number, first))
+            wish.queues.served(share, waiting)
+        heapq.heappop(waiting[share])
+        if isinstance(first, _Line) and first.next():
+            heapq.heappush(waiting[share], (_place(first), number, first))
         if not waiting[share]:
             del waiting[share]
     return picked
@@ -235,6 +240,11 @@ def _picked(
 
 def _groups(wish: Wish) -> dict[str, int]:
     return {limit.group: limit.most for limit in wish.limits.values()}
+
+
+def _sought(wish: Wish) -> int:
+    """Return how many limited jobs are looked for: one even where no thread is free for it."""
+    return max(1, wish.at_most)
 
 
 def _most(key: str, groups: Mapping[str, int]) -> int | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import typing as t
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pymongo.errors import BulkWriteError
 
-from ..clock import to_datetime
+from ..clock import steady_seconds, to_datetime
 from ..durations import millis
 from ..job import RUNNING, Document
 from ..limit import slot_id
@@ -17,7 +17,7 @@ from .connection import answering
 from .indexes import Index
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime, timedelta
 
     from pymongo.collection import Collection
@@ -26,6 +26,7 @@ if t.TYPE_CHECKING:
     from ..job import Job
 
 MOST_SWEPT = 100
+ABOVE_SECONDS = 1.0
 _DUPLICATE = 11000
 
 
@@ -46,7 +47,7 @@ def stale_index(limits: str) -> Index:
     return Index(f"{limits}_stale", {"heartbeat_at": 1})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Permits:
     """Takes, keeps, gives back and sweeps permits.
 
@@ -58,6 +59,9 @@ class Permits:
     jobs: Collection[Document]
     clock: Clock
     random: Callable[[Sequence[int], int], list[int]] = random.sample
+    steady: Callable[[], float] = steady_seconds
+    _above: list[tuple[str, int]] = field(default_factory=list)
+    _above_until: float = 0.0
 
     def free(self, most: Mapping[str, int]) -> dict[str, list[int]]:
         """Return the slots of buckets that can be taken.
@@ -66,12 +70,28 @@ class Permits:
         """
         if not most:
             return {}
-        taken: dict[str, list[int]] = defaultdict(list)
-        # All of a bucket and not only those below the limit: one that was lowered leaves permits
-        # in slots above it.
-        for held in self.limits.find({"$or": [_slots_of(bucket) for bucket in most]}, _SLOT):
-            taken[held["limit_key"]].append(int(held["slot"]))
+        ids = [slot_id(bucket, slot) for bucket, limit in most.items() for slot in range(limit)]
+        taken: dict[str, set[int]] = defaultdict(set)
+        for held in [*self._held(ids), *self._held_above(min(most.values()))]:
+            taken[held[0]].add(held[1])
         return {bucket: _free(limit, taken[bucket]) for bucket, limit in most.items()}
+
+    def _held(self, ids: list[str]) -> Iterator[tuple[str, int]]:
+        for held in self.limits.find({"_id": {"$in": ids}}, {"_id": True}):
+            bucket, _, slot = held["_id"].rpartition("#")
+            yield bucket, int(slot)
+
+    def _held_above(self, lowest: int) -> list[tuple[str, int]]:
+        """Return the permits above a limit, as of a second ago at most.
+
+        There are some where a limit was lowered: who holds one finishes, and counts.
+        """
+        if self.steady() >= self._above_until:
+            # As many as threads work on limited jobs at most, and read once in a second.
+            above = self.limits.find({"slot": {"$gte": lowest}}, {"limit_key": True, "slot": True})
+            self._above = [(held["limit_key"], int(held["slot"])) for held in above]
+            self._above_until = self.steady() + ABOVE_SECONDS
+        return self._above
 
     def take(
         self, wanted: Sequence[tuple[str, int, str]], *, runner: str, token: str
@@ -189,15 +209,7 @@ class Permits:
         }
 
 
-_SLOT = {"limit_key": True, "slot": True}
-
-
-def _slots_of(bucket: str) -> Document:
-    # The ids of a bucket's permits stand together in the index, between "#" and the next sign.
-    return {"_id": {"$gt": f"{bucket}#", "$lt": f"{bucket}$"}, "limit_key": bucket}
-
-
-def _free(limit: int, taken: list[int]) -> list[int]:
+def _free(limit: int, taken: set[int]) -> list[int]:
     # Two runners that both see one place left must meet in the same slot, and one lose it there.
     above = sum(slot >= limit for slot in taken)
     return [slot for slot in range(limit - above) if slot not in taken]

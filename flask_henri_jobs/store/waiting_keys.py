@@ -19,8 +19,8 @@ if t.TYPE_CHECKING:
     from ..clock import Moment
 
 SHORTEST_MEMORY = 0.01
-MEMORY_PER_COST = 5.0
-"""What was read is used for so many times the time that reading it took: at most a sixth of a
+MEMORY_PER_COST = 20.0
+"""What was read is used for so many times the time that reading it took: a twentieth of a
 runner's time goes into looking."""
 
 

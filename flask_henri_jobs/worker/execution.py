@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import typing as t
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -14,6 +15,7 @@ from ..context import RunningJob, entered
 from ..log import logger
 from ..outcome import Attempt, Outcome, decide, expired
 from ..signals import emit
+from ..tenant import tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -70,12 +72,12 @@ class Execution:
         return Ending(self.job, decide(self.job, attempt, self.policy), raised, returned)
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
-        returned = None
+        job, returned = self.job, None
         began = perf_counter()
         own = _Raised()
         try:
-            with self.app.app_context(), entered(RunningJob(self.job)):
-                emit(signals.job_started, self.app, job=self.job)
+            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
+                emit(signals.job_started, self.app, job=job)
                 began = perf_counter()
                 with own:
                     returned = self._call()
@@ -84,7 +86,7 @@ class Execution:
             # What the task raised decides, where the end of its context raised as well.
             decisive = own.raised or raised
             if decisive is not raised:
-                logger.error("The teardown after %r failed.", self.job, exc_info=raised)
+                logger.error("The teardown after %r failed.", job, exc_info=raised)
             # Its traceback begins below this frame, which would hold on to it in a circle.
             below = decisive.__traceback__.tb_next if decisive.__traceback__ else None
             return decisive.with_traceback(below), None, perf_counter() - began
@@ -109,16 +111,17 @@ class _Raised:
         self.raised = raised
 
 
-def call_now(task: Task[..., t.Any], args: object) -> t.Any:
+def call_now(task: Task[..., t.Any], args: object, most_bytes: int) -> t.Any:
     """Call a task with arguments that went through the codec, as a stored job's do."""
-    return call(task, decode(encode(args)))
+    return call(task, decode(encode(args, "args", most_bytes)))
 
 
 def call(task: Task[..., t.Any], stored: object) -> t.Any:
     """Call a task with stored arguments, and return what it returns."""
     args, kwargs = task.signature.call(stored)
     returned = task.function(*args, **kwargs)
-    return run_coroutine(returned) if task.is_async else returned
+    # Not by what the function is: a wrapper around an ``async def`` returns its coroutine as well.
+    return run_coroutine(returned) if inspect.iscoroutine(returned) else returned
 
 
 def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:

@@ -17,6 +17,7 @@ MOST_AHEAD = 200
 LONGEST_WAIT = 0.1
 """Seconds after which a job that was claimed ahead, and that no thread has begun, goes back."""
 
+CLAIM_COST = 0.005
 _WEIGHT = 0.2
 _LEAST_SECONDS = 20e-6
 
@@ -41,6 +42,11 @@ class Pace:
     def work_in(self, jobs: int) -> float:
         """Return the seconds of work that so many jobs are expected to be."""
         return jobs * max(self._mean, _LEAST_SECONDS)
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether jobs take no longer than a claim does."""
+        return self._mean < CLAIM_COST
 
     def jobs_in(self, seconds: float) -> int:
         """Return how many jobs so many seconds of work are expected to be; none of long ones."""

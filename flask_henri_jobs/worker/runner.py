@@ -40,6 +40,9 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
     from ..store import Store
 
+GATHERING_SECONDS = 0.001
+"""How long a claim of limited jobs waits for the other threads, where jobs are that short."""
+
 CLOSING_SECONDS = 10.0
 """What a stop allows for writing the last outcomes, after the grace."""
 
@@ -82,6 +85,8 @@ class Runner:
         self._limits = tasks.limits()
         self._pace = Pace()
         self._fed_at = 0.0
+        self._took_limited = False
+        self._took_ahead = False
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -150,7 +155,7 @@ class Runner:
             return self._feed_suspect()
         if self._post.wear.is_worn(self._taken):
             self._post.marks.stage = Stage.WORN
-        free = self._threads.idle
+        free = self._free_threads()
         if not free and not self._runs_dry:
             return self._wait_for_threads()
         wish = self._wish(free)
@@ -160,6 +165,8 @@ class Runner:
             self._begin(jobs, known_at)
             self._strangers.send_away(self._store.claims)
         self._fed_at = steady_seconds()
+        self._took_ahead = len(jobs) > free
+        self._took_limited = any(job.permit for job in jobs)
         self._threads.low_water = self._threads.waiting // 2
         return 0.0 if jobs and self._threads.idle else self._longest_wait
 
@@ -190,11 +197,24 @@ class Runner:
         for job in known:
             self._threads.perform(job)
 
+    def _free_threads(self) -> int:
+        """Return how many threads are free, those included that are about to be."""
+        free = self._threads.idle
+        if self._took_limited and 0 < free < self._threads.count and self._pace.is_fast:
+            # Limited jobs are not claimed ahead, and a claim of one costs what one of many does.
+            time.sleep(GATHERING_SECONDS)
+            free = self._threads.idle
+        return free
+
     @property
     def _runs_dry(self) -> bool:
         """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
         waiting = self._threads.waiting
-        return waiting > 0 and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+        return (
+            self._took_ahead
+            and waiting > 0
+            and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+        )
 
     @property
     def _ahead_seconds(self) -> float:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import typing as t
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from flask import Flask
 
 from flask_henri_jobs import HenriJobs
+from flask_henri_jobs.queues import QueueSelection, QueueTurns
+from flask_henri_jobs.store.claims import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,10 +145,10 @@ def test_shares_without_work_hold_up_nobody(shop: Shop) -> None:
 
 
 def test_limited_work_has_its_share(shop: Shop) -> None:
-    """Q2, L4: a share whose jobs are limited by key gets its turns as any other does."""
+    """Q2, L4: a share whose jobs are limited, and whose keys are free, gets its turns."""
     enqueue(shop, mail=400)
     shop.limited.using(queue="low").delay_many(
-        [{"what": "low", "account": number % 7} for number in range(60)]
+        [{"what": "low", "account": number} for number in range(60)]
     )
     shop.limited.using(queue="mail").delay_many([{"what": "mail", "account": 99}] * 20)
 
@@ -153,4 +156,32 @@ def test_limited_work_has_its_share(shop: Shop) -> None:
 
     assert Counter(starts) == {"mail": 420, "low": 60}
     last = len(starts) - starts[::-1].index("low")
-    assert fewest("low", starts[:last], 12) >= 1
+    assert fewest("low", starts[:last], 10) >= 1
+
+
+@pytest.mark.parametrize(
+    ("before", "queues", "taken"),
+    [
+        (0, "*", []),
+        (2, "*", ["mail"] * 2),
+        (5, "*", ["mail"] * 5),
+        (0, "mail:4,*:1", ["mail"] * 2),
+    ],
+)
+def test_limited_work_ends_what_is_claimed_ahead(
+    shop: Shop, before: int, queues: str, taken: list[str]
+) -> None:
+    """Q2, W4: where no thread is free, no job is claimed ahead of a limited one that is next."""
+    enqueue(shop, mail=before)
+    shop.limited.using(queue="low").delay("low", account=1)
+    enqueue(shop, mail=5)
+    turns = QueueTurns(QueueSelection.read(queues, "queues"))
+    wish = Wish(
+        runner="host:1:runner", at_most=0, ahead=5, queues=turns, limits=shop.jobs.tasks.limits()
+    )
+    claims = shop.jobs.state.store.claims
+
+    assert [job.queue for job in claims.take(wish)] == taken
+    if len(taken) < 5:
+        assert claims.take(wish) == []
+        assert [job.queue for job in claims.take(replace(wish, at_most=1))][:1] == ["low"]

@@ -433,3 +433,16 @@ def test_behind_a_transaction(make_app: Callable[..., Flask]) -> None:
         assert jobs.enqueue("a", unique="a:1", id=maybe_stored).id == maybe_stored
         assert jobs.count() == 1
     jobs.state_of(app).close()
+
+
+def test_coroutine_of_a_wrapper(jobs: HenriJobs) -> None:
+    """W9: a plain wrapper around an ``async def`` is awaited as the function itself would be."""
+
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @jobs.task(name="wrapped")
+    def wrapped(a: int, b: int) -> t.Any:
+        return add(a, b)
+
+    assert jobs.perform_now(wrapped.name, {"a": 1, "b": 2}) == 3

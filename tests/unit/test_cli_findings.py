@@ -76,5 +76,4 @@ def test_schedule_of_an_unknown_task(jobs: HenriJobs) -> None:
         "weekly": {"every": "1w", "task": "shop.prune"},
     }
 
-    (finding,) = found(jobs, uri=URI, schedules=schedules)
-    assert finding[1].startswith("The schedule 'weekly' is of the task 'shop.prune', which is not")
+    assert found(jobs, uri=URI, schedules=schedules) == [("schedules", "The schedule 'weekly'")]

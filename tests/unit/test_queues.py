@@ -29,7 +29,13 @@ def turns(value: object) -> QueueTurns:
 def served(turns: QueueTurns, waiting: t.Iterable[str], times: int) -> str:
     """Return whose turn it was, so many times, one letter each."""
     shares = list(waiting)
-    return "".join(turns.next(shares)[0] for _ in range(times))
+    return "".join(serve(turns, shares)[0] for _ in range(times))
+
+
+def serve(turns: QueueTurns, waiting: t.Collection[str]) -> str:
+    share = turns.next(waiting)
+    turns.served(share, waiting)
+    return share
 
 
 @pytest.mark.parametrize(
@@ -143,6 +149,14 @@ def test_turns_of_the_idle_go_to_the_others() -> None:
     assert Counter(served(queues, ["mail", "low"], 10)) == {"m": 5, "l": 5}
 
 
+def test_turn_waits_for_its_start() -> None:
+    """Q2: a share whose turn comes while nothing of it can begin has its turn still."""
+    queues = turns("mail:4,low:1")
+    served(queues, ["mail", "low"], 2)
+
+    assert {queues.next(["mail", "low"]) for _ in range(9)} == {"low"}
+
+
 @given(SHARES, st.integers(0, 60))
 def test_everybody_gets_the_weight(weights: dict[str, int], before: int) -> None:
     """Q2: of any so many starts as the weights come to, each share has its weight's number."""
@@ -158,6 +172,6 @@ def test_nobody_starves(weights: dict[str, int], comings: list[list[str]]) -> No
     queues = turns(weights)
     for coming in comings:
         if present := set(coming) & weights.keys():
-            queues.next(present)
+            serve(queues, present)
 
     assert set(served(queues, weights, 2 * sum(weights.values()))) == weights.keys()

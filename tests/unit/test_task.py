@@ -158,7 +158,6 @@ def test_async(jobs: HenriJobs) -> None:
         return b""
 
     coroutine = fetch()
-    assert fetch.is_async
     with pytest.raises(StopIteration) as returned:
         coroutine.send(None)
     assert returned.value.value == b""

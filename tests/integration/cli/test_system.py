@@ -14,7 +14,7 @@ if t.TYPE_CHECKING:
 
     from flask_henri_jobs.job import Document
 
-    from .conftest import Answer, Enqueue, Run
+    from .conftest import Answer, Enqueue, Run, RunProcess
 
 KNOWN = "Tasks known here: shop.add, shop.discard, shop.fail, shop.flaky\n"
 
@@ -98,27 +98,21 @@ def test_check_finds_missing_indexes(run: Run, rows: Collection[Document]) -> No
     assert found.stderr == "Error: 2 to be mended.\n"
 
 
-def test_check_finds_what_is_wrong_with_settings_and_tasks(
-    mongo_uri: str, database_name: str
-) -> None:
+def test_check_finds_what_is_wrong_with_settings_and_tasks(run_process: RunProcess) -> None:
     """``check`` finds queues that nobody takes, and schedules of tasks that nobody knows."""
-    app = shop.create_app(
-        HENRI_JOBS_URI=mongo_uri,
-        HENRI_JOBS_DATABASE=database_name,
-        HENRI_JOBS_QUEUES=["high"],
-        HENRI_JOBS_SCHEDULES={"nightly": {"cron": "@daily"}},
+    run_process("install")
+
+    found = run_process(
+        "check",
+        code=1,
+        FLASK_HENRI_JOBS_QUEUES='["high"]',
+        FLASK_HENRI_JOBS_SCHEDULES='{"nightly": {"cron": "@daily"}}',
     )
-    run = app.test_cli_runner().invoke
-    run(args=["jobs", "install"])
 
-    found = run(args=["jobs", "check"])
-
-    assert found.exit_code == 1
     first, *others = found.stdout.splitlines()
-    assert first.startswith("settings: The schedule 'nightly' is of the task 'nightly', which is")
+    assert first.startswith("schedules: The schedule 'nightly': No task is named 'nightly'.")
     assert len(others) == 4
     assert all("goes to the queue 'default', which is not in" in line for line in others)
-    shop.jobs.state_of(app).close()
 
 
 def test_commands_of_a_second_queue(

@@ -127,7 +127,8 @@ def test_claim_has_a_flat_cost(
 
         assert [job.id for job in claimed] == expected[:50]
         del expected[:50]
-        plans = recorder.plans(database)
+        # The permits are few: as many as threads work on limited jobs.
+        plans = [plan for plan in recorder.plans(database) if "henri_jobs" in plan.command.values()]
         asked = [next(iter(plan.command)) for plan in plans]
         assert asked[-1] == "update"
         assert set(asked[:-1]) <= {"find", "distinct", "aggregate"}

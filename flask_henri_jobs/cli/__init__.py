@@ -8,6 +8,7 @@ from .batches import batches
 from .bulk import delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
+from .runners import runners
 from .schedules import schedules
 from .system import check, install, status, uninstall
 from .worker import worker
@@ -30,6 +31,7 @@ COMMANDS = (
     perform,
     batches,
     schedules,
+    runners,
     install,
     uninstall,
     check,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typing as t
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from ..clock import to_datetime
 from ..durations import millis
-from ..job import RUNNING, Document
+from ..job import RUNNING, Document, put_plain
 from .candidates import CLAIM
 from .connection import answering
 
@@ -58,6 +58,13 @@ class LiveRunner:
     heartbeat_at: datetime | None
     doing: Sequence[InHand] = field(default=())
 
+    def to_dict(self) -> dict[str, t.Any]:
+        """Return it as plain values, as ``flask jobs runners --json`` prints it."""
+        shown: dict[str, t.Any] = {}
+        for name, value in asdict(self).items():
+            put_plain(shown, name, value)
+        return shown
+
 
 @dataclass(frozen=True, slots=True)
 class Runners:
@@ -98,10 +105,6 @@ class Runners:
             )
             doing = self._doing() if rows else {}
         return [_to_runner(row, doing.get(row["_id"], ())) for row in rows]
-
-    def known_tasks(self, stuck_after: timedelta) -> set[str]:
-        """Return the names of the tasks that some live runner knows."""
-        return {name for runner in self.alive(stuck_after) for name in runner.tasks}
 
     def _doing(self) -> dict[str, list[InHand]]:
         doing: dict[str, list[InHand]] = defaultdict(list)

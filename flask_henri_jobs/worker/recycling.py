@@ -72,12 +72,14 @@ class Sources:
         self.changed()
 
     def changed(self) -> str | None:
-        """Return a file that has changed or gone since, or None."""
+        """Return a file that has changed or gone since this was asked last, or None."""
+        found = None
         for path in _project_files():
             changed_at = _changed_at(path)
             if self._seen.setdefault(path, changed_at) != changed_at:
-                return path
-        return None
+                self._seen[path] = changed_at
+                found = path
+        return found
 
 
 def _project_files() -> Iterator[str]:

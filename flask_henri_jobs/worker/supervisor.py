@@ -130,11 +130,11 @@ class Supervisor:
 
     def _fill(self) -> None:
         """Start the processes that are missing."""
-        staying = sum(
-            child.role is Role.JOBS and not child.is_leaving and child.stage is not Stage.WORN
-            for child in self._children
-        )
-        for _ in range(self._processes - staying):
+        going_on = self._with_stage(Stage.STARTING, Stage.AT_WORK)
+        worn = self._with_stage(Stage.WORN)
+        missing = self._processes - len(going_on)
+        # At most one successor each, even where every one is worn as soon as it begins.
+        for _ in range(min(missing, 2 * self._processes - len(going_on) - len(worn))):
             self._start(Role.JOBS)
         seen = [child.sees_suspects() for child in self._children]
         self._suspects_wait = self._suspects_wait or any(seen)
@@ -148,15 +148,19 @@ class Supervisor:
             self._children.append(Child(role, self._command))
 
     def _retire(self) -> None:
-        """Stop those that are worn, as soon as enough others are at work in their place."""
-        at_work = sum(
-            child.role is Role.JOBS and not child.is_leaving and child.stage is Stage.AT_WORK
+        """Stop those that are worn, the oldest first, as far as enough others are at work."""
+        worn = self._with_stage(Stage.WORN)
+        spare = len(self._with_stage(Stage.AT_WORK)) + len(worn) - self._processes
+        for child in [*worn[: max(0, spare)], *self._with_stage(Stage.WORN, role=Role.SUSPECTS)]:
+            child.stop(self._grace + LEAVING_SECONDS)
+
+    def _with_stage(self, *stages: Stage, role: Role = Role.JOBS) -> list[Child]:
+        """Return the processes that have come so far, and were not told to stop; oldest first."""
+        return [
+            child
             for child in self._children
-        )
-        for child in self._children:
-            has_successor = at_work >= self._processes or child.role is Role.SUSPECTS
-            if child.stage is Stage.WORN and has_successor:
-                child.stop(self._grace + LEAVING_SECONDS)
+            if child.role is role and child.stage in stages and not child.is_leaving
+        ]
 
     def _note_suspects(self) -> None:
         self._suspects_wait = True

@@ -322,7 +322,7 @@ def test_reload(start: Start, database: Database[Document], tmp_path: Path) -> N
     assert row["attempts"] == 1
     wait_until(lambda: worker.runners() not in ([], [first]), "another process")
     (second,) = worker.runners()
-    fleet_app.slow.delay(1.5)
+    fleet_app.slow.delay(0.8)
     notes = wait_for_start(database, 2)
     assert [note["pid"] for note in notes] == [first, second]
     wait_until(lambda: database["notes"].count_documents({"finished": True}) == 2, "the second")

@@ -97,6 +97,7 @@ worker.committer
 worker.aftermath
 worker.keeper
 worker.strangers
+worker.appetite
 worker.housekeeping
 worker.declaring
 worker.scheduling

@@ -12,9 +12,9 @@ from ..log import logger
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
-from ..store.claims import Wish
 from .aftermath import Aftermath
 from .apart import Apart
+from .appetite import Appetite
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
@@ -22,7 +22,7 @@ from .housekeeping import Duty, Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
-from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+from .pace import LONGEST_WAIT
 from .post import Post, Role
 from .roll import Roll
 from .scheduling import Scheduling
@@ -34,14 +34,11 @@ if t.TYPE_CHECKING:
 
     from flask import Flask
 
-    from ..job import Document, Job
+    from ..job import Job
     from ..outcome import RetryPolicy
     from ..registry import Registry
     from ..settings import Settings
     from ..store import Store
-
-GATHERING_SECONDS = 0.001
-"""How long a claim of limited jobs waits for the other threads, where jobs are that short."""
 
 CLOSING_SECONDS = 10.0
 """What a stop allows for writing the last outcomes, after the grace."""
@@ -82,16 +79,14 @@ class Runner:
         self._once = False
         self._taken = 0
         self._policies: dict[str, RetryPolicy] = {}
-        self._limits = tasks.limits()
-        self._pace = Pace()
-        self._fed_at = 0.0
-        self._took_limited = False
-        self._took_ahead = False
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
+        self._appetite = Appetite(
+            self.id, self._queues, tasks.limits(), self._threads, self._strangers
+        )
         self._announcer = Announcer(app)
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
@@ -155,19 +150,16 @@ class Runner:
             return self._feed_suspect()
         if self._post.wear.is_worn(self._taken):
             self._post.marks.stage = Stage.WORN
-        free = self._free_threads()
-        if not free and not self._runs_dry:
+        free = self._appetite.free_threads()
+        if not free and not self._appetite.runs_dry:
             return self._wait_for_threads()
-        wish = self._wish(free)
+        wish = self._appetite.wish(free)
         known_at = self._holdings.now()
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
             self._begin(jobs, known_at)
             self._strangers.send_away(self._store.claims)
-        self._fed_at = steady_seconds()
-        self._took_ahead = len(jobs) > free
-        self._took_limited = any(job.permit for job in jobs)
-        self._threads.low_water = self._threads.waiting // 2
+        self._appetite.took(jobs, free)
         return 0.0 if jobs and self._threads.idle else self._longest_wait
 
     def _feed_suspect(self) -> float:
@@ -178,7 +170,7 @@ class Runner:
         if self._has_none:
             known_at = self._holdings.now()
             with self._outages.asking():
-                jobs = self._store.claims.take_suspect(self._wish(1), self._names)
+                jobs = self._store.claims.take_suspect(self._appetite.wish(1), self._names)
                 self._begin(jobs, known_at)
             self._apart.took(bool(jobs))
             if self._apart.is_over:
@@ -197,48 +189,9 @@ class Runner:
         for job in known:
             self._threads.perform(job)
 
-    def _free_threads(self) -> int:
-        """Return how many threads are free, those included that are about to be."""
-        free = self._threads.idle
-        if self._took_limited and 0 < free < self._threads.count and self._pace.is_fast:
-            # Limited jobs are not claimed ahead, and a claim of one costs what one of many does.
-            time.sleep(GATHERING_SECONDS)
-            free = self._threads.idle
-        return free
-
-    @property
-    def _runs_dry(self) -> bool:
-        """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
-        waiting = self._threads.waiting
-        return (
-            self._took_ahead
-            and waiting > 0
-            and 2 * self._pace.work_in(waiting) < self._ahead_seconds
-        )
-
-    @property
-    def _ahead_seconds(self) -> float:
-        return AHEAD_SECONDS * self._threads.count
-
-    def _wish(self, free: int) -> Wish:
-        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
-        ahead = Ahead(self._pace, free, seconds)
-        return Wish(
-            runner=self.id,
-            queues=self._queues,
-            at_most=free,
-            ahead=self._pace.jobs_in(seconds),
-            takes=ahead.takes,
-            wanted=self._is_wanted,
-            limits=self._limits,
-        )
-
-    def _is_wanted(self, row: Document) -> bool:
-        return not row.get("suspect") and self._strangers.are_wanted(row)
-
     def _wait_for_threads(self) -> float:
         """Give back what was claimed ahead and cannot begin soon. Return the seconds to wait."""
-        if self._threads.waiting and steady_seconds() - self._fed_at > LONGEST_WAIT:
+        if self._appetite.has_too_many:
             self._hand_back(self._threads.take_back())
         return self._longest_wait
 
@@ -356,7 +309,7 @@ class Runner:
                 ending = self._ending_of(job)
             finally:
                 self._post.marks.end(mark)
-            self._pace.note(job.name, steady_seconds() - began)
+            self._appetite.note(job.name, steady_seconds() - began)
             self._committer.hand_over(ending)
         else:
             never_begun = Ending(job, Snoozed(at=0, run_at=0))

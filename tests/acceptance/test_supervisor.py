@@ -304,6 +304,7 @@ def test_memory(start: Start) -> None:
 
     wait_until(lambda: len(worker.runners()) == 2, "a successor beside it")
     wait_until(lambda: first not in worker.runners(), "the first process to be replaced")
+    assert len(worker.runners()) <= 2
 
 
 def test_reload(start: Start, database: Database[Document], tmp_path: Path) -> None:

@@ -122,6 +122,11 @@ class Marks:
 
 def new_marks() -> Marks:
     """Return the marks of a process that is about to be started."""
-    with tempfile.TemporaryFile() as file:
-        file.truncate(SIZE)
-        return Marks(os.dup(file.fileno()))
+    if hasattr(os, "memfd_create"):
+        # On no disk: writing to a page that a full one has no room for ends the process.
+        descriptor = os.memfd_create("henri-jobs")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.truncate(descriptor, SIZE)
+    return Marks(descriptor)

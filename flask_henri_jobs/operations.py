@@ -27,9 +27,11 @@ if t.TYPE_CHECKING:
     from .durations import Duration
     from .job import Job
     from .store import Store
+    from .store.runners import LiveRunner
 
 Names: t.TypeAlias = list[str]
 Found: t.TypeAlias = "list[Job]"
+Alive: t.TypeAlias = "list[LiveRunner]"
 
 
 class JobFilters(t.TypedDict, total=False):
@@ -100,9 +102,18 @@ class Operations:
 
         ``queues`` is a list of ``{queue, pending, running, done, dead, oldest_ms}``, where
         ``oldest_ms`` is how long the oldest due job has waited; ``waiting_tasks`` counts waiting
-        jobs by the names of their tasks.
+        jobs by the names of their tasks; ``unknown_tasks`` names those that no live runner knows,
+        and ``runners`` says how many live.
         """
-        return self.state.store.figures.status()
+        found = self.state.store.figures.status()
+        alive = self.runners()
+        known = {name for runner in alive for name in runner.tasks}
+        unknown = [name for name in found["waiting_tasks"] if name not in known]
+        return found | {"unknown_tasks": unknown, "runners": len(alive)}
+
+    def runners(self) -> Alive:
+        """Return the processes that perform jobs now, those first that have lived longest."""
+        return self.state.store.runners.alive(self.state.settings.stuck_after)
 
     def retry(self, job_id: str) -> Job:
         """Have a job that ended performed again, with all its attempts; its history stays (Q10).

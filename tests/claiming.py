@@ -10,6 +10,7 @@ from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.claims import Claims
 from flask_henri_jobs.store.limited import LimitedWork
 from flask_henri_jobs.store.permits import Permits
+from flask_henri_jobs.store.suspects import Suspects
 from flask_henri_jobs.store.waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
@@ -29,7 +30,7 @@ def claims_on(
     """Return one runner's claims, with the permits that they take."""
     clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
     limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs))
-    return Claims(jobs, now, candidates or Candidates(jobs), limited, **how)
+    return Claims(jobs, now, candidates or Candidates(jobs), limited, Suspects(jobs), **how)
 
 
 def permits_on(jobs: Collection[Document], clock: Clock) -> Permits:

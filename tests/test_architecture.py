@@ -54,6 +54,7 @@ store.inbox
 store.permits
 store.rates
 store.candidates
+store.suspects
 store.waiting_keys
 store.limited
 store.claims
@@ -86,6 +87,9 @@ limit_status
 batch_operations
 operations
 worker.loop
+worker.marks
+worker.recycling
+worker.post
 worker.holdings
 worker.pace
 worker.execution
@@ -94,11 +98,16 @@ worker.committer
 worker.aftermath
 worker.keeper
 worker.strangers
+worker.appetite
 worker.housekeeping
 worker.declaring
 worker.scheduling
+worker.apart
+worker.roll
 worker.runner
 worker.os_signals
+worker.losses
+worker.children
 worker.supervisor
 worker
 cli.output
@@ -108,6 +117,7 @@ cli.options
 cli.progress
 cli.findings
 cli.worker
+cli.runners
 cli.jobs
 cli.bulk
 cli.schedules

@@ -9,6 +9,7 @@ from .bulk import delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
 from .limits import limits
+from .runners import runners
 from .schedules import schedules
 from .system import check, install, status, uninstall
 from .worker import worker
@@ -32,6 +33,7 @@ COMMANDS = (
     batches,
     schedules,
     limits,
+    runners,
     install,
     uninstall,
     check,

@@ -32,13 +32,14 @@ class JobsGroup(AppGroup):
 
 
 def jobs_command(
-    name: str, *, reaches: bool = True
+    name: str, *, reaches: bool = True, imports: bool = True
 ) -> Callable[[Callable[..., None]], click.Command]:
     """Make a function a command, which is called with the queue first.
 
     It runs in an app context, after the modules in ``HENRI_JOBS_IMPORTS`` were imported. What it
     raises of the package's errors is told in a line.
 
+    :param imports: Whether it needs the tasks.
     :param reaches: Whether it asks the database; then it ends soon where nobody answers there.
     """
 
@@ -49,7 +50,8 @@ def jobs_command(
         def command(**options: t.Any) -> None:
             jobs: HenriJobs = click.get_current_context().meta[_QUEUE]
             with telling_failures():
-                jobs.state.import_tasks()
+                if imports:
+                    jobs.state.import_tasks()
                 if reaches:
                     jobs.state.reach()
                 function(jobs, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import typing as t
 from datetime import datetime, timedelta
@@ -62,6 +63,13 @@ def _duration(text: str) -> timedelta:
         ) from None
 
 
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+) ?([kmg]?)i?b?", text.strip().lower())
+    if found is None or not int(found[1]):
+        raise ValueError(f"{text!r} is no size. Give one like 512MB or 2GB.")
+    return int(int(found[1]) * 1024 ** " kmg".index(found[2] or " "))
+
+
 def _seconds(text: str) -> str | float:
     try:
         return float(text)
@@ -97,6 +105,7 @@ def _no_number(constant: str) -> t.NoReturn:
 NAME = Value("text", _name)
 QUEUES = Value("queues", _queues)
 SPAN = Value("duration", _duration)
+SIZE = Value("size", _bytes)
 MOMENT = Value("moment", _moment)
 JSON = Value("json", _json)
 

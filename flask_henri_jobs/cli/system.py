@@ -24,18 +24,20 @@ if t.TYPE_CHECKING:
 def status(jobs: HenriJobs, *, as_json: bool) -> None:
     """Show each queue, how long its oldest due job has waited, and the tasks that wait."""
     found = jobs.status()
-    unknown = [name for name in found["waiting_tasks"] if name not in jobs.tasks]
     if as_json:
-        print_json({**found, "unknown_tasks": unknown})
+        print_json(found)
         return
     titles = ("QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST DUE")
     print_table(titles, [_queue(queue) for queue in found["queues"]])
+    unknown = found["unknown_tasks"]
     if found["waiting_tasks"]:
         click.echo()
         waiting = found["waiting_tasks"].items()
         rows = [(name, count, "no" if name in unknown else "yes") for name, count in waiting]
-        print_table(("TASK", "WAITING", "KNOWN HERE"), rows)
-    if unknown:
+        print_table(("TASK", "WAITING", "KNOWN TO A WORKER"), rows)
+    if not found["runners"]:
+        tell("No worker runs: start one with 'flask jobs worker'.")
+    elif unknown:
         tell(
             "Jobs of a task that no worker knows wait for ever. Is the module that declares it in"
             " HENRI_JOBS_IMPORTS, or is it another application's?"

@@ -19,7 +19,9 @@ from .limited import LimitedWork
 from .outcomes import Outcomes
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .runners import Runners
 from .schedules import Schedules
+from .suspects import Suspects
 from .tallies import Tallies
 from .waiting_keys import WaitingKeys
 
@@ -56,6 +58,7 @@ class Store:
     figures: Figures
     pruning: Pruning
     schedules: Schedules
+    runners: Runners
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -71,7 +74,7 @@ class Store:
             connection=connection,
             clock=clock,
             inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
-            claims=Claims(jobs, clock.now, Candidates(jobs), limited, admin),
+            claims=Claims(jobs, clock.now, Candidates(jobs), limited, Suspects(jobs), admin),
             leases=Leases(jobs, clock, permits, admin),
             permits=permits,
             outcomes=Outcomes(jobs),
@@ -81,6 +84,7 @@ class Store:
             figures=Figures(jobs, clock.now),
             pruning=Pruning(jobs, kept_batches, clock.now),
             schedules=Schedules(connection.collection("schedules"), clock.now),
+            runners=Runners(connection.collection("runners"), jobs, clock),
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
@@ -119,7 +123,15 @@ class Store:
         jobs, limits = self.connection.collection(), self.connection.collection("limits")
         batches = self.connection.collection("batches")
         return [
-            (jobs, [*Candidates.INDEXES, *Admin.INDEXES, unique_index(jobs.name)]),
+            (
+                jobs,
+                [
+                    *Candidates.INDEXES,
+                    *Suspects.INDEXES,
+                    *Admin.INDEXES,
+                    unique_index(jobs.name),
+                ],
+            ),
             (limits, [stale_index(limits.name)]),
             (batches, [open_index(batches.name)]),
         ]

@@ -6,6 +6,7 @@ import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 import pymongo
@@ -13,20 +14,21 @@ from pymongo.errors import PyMongoError
 
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
-from ..job import PENDING, RUNNING, Document, Job, Rows
+from ..job import RUNNING, Document, Job, Rows
 from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
-from .documents import IN_ORDER, is_as_read
+from .documents import IN_ORDER, handed_back, is_as_read
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
     from ..limit import Limit
     from .candidates import Candidates
     from .limited import Choice, LimitedWork
+    from .suspects import Suspects
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -73,6 +75,7 @@ class Claims:
     now: Callable[[], Moment]
     candidates: Candidates
     limited: LimitedWork
+    suspects: Suspects
     rows: Rows | None = None
     steady: Callable[[], float] = steady_seconds
     _doubts: list[_Doubt] = field(default_factory=list)
@@ -92,6 +95,30 @@ class Claims:
             jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
             self._return_unused(choice.permits, jobs, token)
             return jobs
+
+    def take_suspect(self, wish: Wish, names: Names[str]) -> list[Job]:
+        """Claim one suspect that is due, if there is any and its key has a slot free (W6).
+
+        :param names: Of these tasks only.
+        """
+        with answering("a claim"):
+            if late := self.late():
+                return late
+            token = new_token()
+            for row in self.due_suspects(wish.queues, names):
+                permits = self.limited.permit_of(row, wish, token)
+                if permits is None:
+                    continue
+                jobs = self.stamp([row], wish.runner, token, permits)
+                self._return_unused(permits, jobs, token)
+                if jobs:
+                    return jobs
+            return []
+
+    def due_suspects(self, queues: QueueTurns, names: Names[str]) -> list[Document]:
+        """Return the suspects that are next; an ordinary claim steps over them."""
+        shares = queues.shares(self.candidates.queues_with_work)
+        return self.suspects.due(sorted(set(chain(*shares.values()))), names, self.now())
 
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
@@ -215,17 +242,7 @@ class Claims:
         """
         if not jobs:
             return 0
-        fields: Document = {
-            "state": PENDING,
-            "claimed_at": None,
-            "claimed_by": None,
-            "heartbeat_at": None,
-            "started_at": None,
-            "updated_at": self.now(),
-        }
-        if run_at is not None:
-            fields["run_at"] = run_at
-        update = {"$set": fields, "$inc": {"attempts": -1}, "$unset": {"claim_token": ""}}
+        update = handed_back(self.now(), run_at)
         with answering("a hand-back"):
             return sum(
                 self.jobs.update_many(

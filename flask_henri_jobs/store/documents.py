@@ -118,6 +118,24 @@ def _entry(row: Mapping[str, t.Any], *, at: Moment, message: str, duration: int 
     }
 
 
+def handed_back(now: Moment, run_at: Moment | None = None) -> Document:
+    """Return the update that puts a job back as if it had not been claimed.
+
+    :param run_at: When it is due; None keeps its place.
+    """
+    fields: Document = {
+        "state": PENDING,
+        "claimed_at": None,
+        "claimed_by": None,
+        "heartbeat_at": None,
+        "started_at": None,
+        "updated_at": now,
+    }
+    if run_at is not None:
+        fields["run_at"] = run_at
+    return {"$set": fields, "$inc": {"attempts": -1}, "$unset": {"claim_token": ""}}
+
+
 def freed_key(row: Mapping[str, t.Any]) -> Document:
     """Return the ``$unset`` of the unique key that a job gives up when it ends (Q7)."""
     key = row.get("unique_key")

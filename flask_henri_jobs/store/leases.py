@@ -11,7 +11,8 @@ from ..durations import millis
 from ..job import DEAD, PENDING, RUNNING, Document, Job, Rows
 from .candidates import CLAIM
 from .connection import answering
-from .documents import changed, freed_key, held_by, update_of, with_entry
+from .documents import changed, freed_key, handed_back, held_by, update_of, with_entry
+from .suspects import SUSPECT
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -62,25 +63,45 @@ class Leases:
             return self._put_back(list(stuck), lambda row: f"{_runner(row)} stopped answering")
 
     def recover_from(
-        self, runner: str, reason: str, only: Iterable[str] | None = None
+        self,
+        runner: str,
+        reason: str,
+        only: Iterable[str] | None = None,
+        *,
+        suspect: bool = True,
     ) -> list[Job]:
         """Put back at once what a runner has that is known to be gone.
 
         :param reason: How it went, such as ``"was killed by signal 9"``.
         :param only: The jobs to put back; None for all.
+        :param suspect: Whether they may be why, and are performed alone from now on (W6).
         """
         which: Document = {"state": RUNNING, "claimed_by": runner}
         if only is not None:
             which["_id"] = {"$in": list(only)}
         with answering("a recovery"):
             rows = self.jobs.find(which, hint=CLAIM.name)
-            return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}")
+            return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}", suspect)
 
-    def _put_back(self, rows: list[Document], said: Callable[[Document], str]) -> list[Job]:
+    def hand_back_from(self, runner: str, besides: Iterable[str]) -> int:
+        """Put back what a runner that is gone had claimed and not begun, as if it had not.
+
+        :param besides: The jobs that it had begun; they are left as they are.
+        """
+        which = {"state": RUNNING, "claimed_by": runner, "_id": {"$nin": list(besides)}}
+        with answering("a hand-back"):
+            return self.jobs.update_many(
+                which, handed_back(self.clock.now()), hint=CLAIM.name
+            ).modified_count
+
+    def _put_back(
+        self, rows: list[Document], said: Callable[[Document], str], suspect: bool = True
+    ) -> list[Job]:
         if not rows:
             return []
         now = self.clock.now()
-        updates = {row["_id"]: _recovery(row, now, said(row)) for row in rows}
+        mark = SUSPECT if suspect else {}
+        updates = {row["_id"]: _recovery(row, now, said(row), mark) for row in rows}
         written = self.jobs.bulk_write(
             [
                 # The heartbeat is in the guard: a runner that woke up in between keeps its job.
@@ -118,7 +139,7 @@ def _runner(row: Document) -> str:
     return f"The runner {row.get('claimed_by')}"
 
 
-def _recovery(row: Document, now: Moment, said: str) -> Document:
+def _recovery(row: Document, now: Moment, said: str, mark: Document) -> Document:
     message = f"{said} while performing this job."
     fields: Document = {
         "error_message": message,
@@ -126,6 +147,7 @@ def _recovery(row: Document, now: Moment, said: str) -> Document:
         "updated_at": now,
         "claimed_at": None,
         "heartbeat_at": None,
+        **mark,
     }
     if row["attempts"] >= row["max_attempts"]:
         fields |= {"state": DEAD, "finished_at": now, "dead_reason": "lost"}

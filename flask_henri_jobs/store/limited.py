@@ -73,6 +73,20 @@ class LimitedWork:
         ids = [pick.head.id if isinstance(pick, _Pick) else pick["_id"] for pick in picked]
         return Choice([found[one] for one in ids if one in found], permits)
 
+    def permit_of(self, row: Document, wish: Wish, token: str) -> dict[str, str] | None:
+        """Take the permit that one job needs. Return it by the job's id; None where all are held.
+
+        A job without a key, or of a group that has no limit here, needs none.
+        """
+        limit = wish.limits.get(row["name"])
+        key = row.get("concurrency_key") or (limit.group if limit else None)
+        most = _most(key, _groups(wish)) if key else None
+        if key is None or most is None:
+            return {}
+        slots = self._shuffled(self.permits.free({key: most})[key])
+        wanted = [(key, slot, row["_id"]) for slot in slots[:1]]
+        return self.permits.take(wanted, runner=wish.runner, token=token) or None
+
     def adopt(self, ids: Sequence[str], group: str, now: Moment) -> None:
         """Give waiting jobs of a limited task that have no key the group's own bucket (L5).
 
@@ -125,7 +139,7 @@ class LimitedWork:
 
     def _slots(self, heads: list[Head], wish: Wish) -> dict[str, list[int | None]]:
         """Return the slots of keys that are free; None stands for one that needs none."""
-        groups = {limit.group: limit.most for limit in wish.limits.values()}
+        groups = _groups(wish)
         most = {head.key: _most(head.key, groups) for head in heads}
         slots: dict[str, list[int | None]] = {key: [] for key in most}
         bound = {key: limit for key, limit in most.items() if limit is not None}
@@ -222,6 +236,10 @@ def _picked(
         if not waiting[share]:
             del waiting[share]
     return picked
+
+
+def _groups(wish: Wish) -> dict[str, int]:
+    return {limit.group: limit.most for limit in wish.limits.values()}
 
 
 def _sought(wish: Wish) -> int:

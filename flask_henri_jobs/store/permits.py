@@ -146,6 +146,11 @@ class Permits:
         if permits:
             self.limits.delete_many({"_id": {"$in": list(permits)}, "token": token})
 
+    def release_all_of(self, runner: str) -> None:
+        """Give back whatever a runner holds that is known to be gone."""
+        with answering("the permits"):
+            self.limits.delete_many({"runner": runner})
+
     def of_token(self, token: str) -> dict[str, str]:
         """Return the permits that a claim took, by the ids of their jobs."""
         ours = self.limits.find({"token": token}, {"job_id": True})

@@ -12,9 +12,13 @@ from ..errors import NotInstalled
 from ..log import logger
 from ..queues import QueueSelection
 from .os_signals import stopping
+from .post import Post, Role
 from .runner import Runner
+from .supervisor import Supervisor
 
 if t.TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..durations import Duration
     from ..extension import HenriJobs
     from ..queues import QueuesOption
@@ -28,13 +32,19 @@ def work(
     threads: int | None,
     grace: Duration | None,
     schedules: bool,
+    post: Post | None = None,
 ) -> None:
     """Perform a queue's jobs in this process until it is told to stop.
 
+    :param post: What its supervisor told it; None where it has none.
     :raises ConfigError: A declared schedule cannot be fired here (S4).
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     state = jobs.state
+    post = post or Post()
+    if post.role is Role.SUSPECTS:
+        # One at a time, in a process that does nothing else (W6).
+        threads, schedules = 1, False
     state.import_tasks()
     if schedules:
         for problem in problems_of(
@@ -52,7 +62,28 @@ def work(
         threads=threads,
         grace=None if grace is None else to_duration(grace, "grace"),
         schedules=schedules,
+        post=post,
     )
     logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), ", ".join(jobs.tasks))
-    with stopping(runner):
+    with stopping(runner, post):
         runner.run(once=once)
+
+
+def supervise(
+    jobs: HenriJobs, command: Sequence[str], *, processes: int | None, grace: Duration | None
+) -> int:
+    """Keep runner processes at work until told to stop. Return the exit code.
+
+    :param command: Starts this worker; with one option more, one of its runners.
+    """
+    state = jobs.state
+    supervisor = Supervisor(
+        current_app._get_current_object(),  # type: ignore[attr-defined]
+        state,
+        command=command,
+        processes=processes or state.settings.processes,
+        grace=to_duration(
+            state.settings.grace if grace is None else grace, "grace"
+        ).total_seconds(),
+    )
+    return supervisor.run()

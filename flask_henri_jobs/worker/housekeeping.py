@@ -15,10 +15,11 @@ from ..signals import emit
 from .loop import Loop
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from flask import Flask
 
+    from ..job import Job
     from ..settings import Settings
     from ..store import Store
     from .aftermath import Aftermath
@@ -49,8 +50,19 @@ class Duty:
     due_at: float = 0.0
 
 
+def tell_recovered(app: Flask, job: Job) -> None:
+    """Send the signals of a job that was put back or buried by a recovery."""
+    with app.app_context():
+        emit(signals.job_recovered, app, job=job)
+        if job.state == DEAD:
+            emit(signals.job_died, app, job=job, error=None, attempt=job.attempts)
+
+
 class Housekeeping:
-    """Does each duty when it is due."""
+    """Does each duty when it is due.
+
+    :param more: Duties that come first, of the runner's own.
+    """
 
     def __init__(
         self,
@@ -59,12 +71,13 @@ class Housekeeping:
         settings: Settings,
         outages: Outages,
         aftermath: Aftermath,
+        more: Sequence[Duty] = (),
     ) -> None:
         self._app = app
         self._store = store
         self._settings = settings
         self._aftermath = aftermath
-        self._duties = self._declared()
+        self._duties = [*more, *self._declared()]
         self._outages = outages
         self._loop = Loop("henri-jobs-housekeeping", self.round)
 
@@ -92,11 +105,7 @@ class Housekeeping:
         self._aftermath.count(recovered)
         for job in recovered:
             logger.warning("Recovered %r from a runner that stopped answering.", job)
-            with self._app.app_context():
-                emit(signals.job_recovered, self._app, job=job)
-                if job.state == DEAD:
-                    attempt = job.attempts
-                    emit(signals.job_died, self._app, job=job, error=None, attempt=attempt)
+            tell_recovered(self._app, job)
 
     def sweep_permits(self) -> None:
         """Free the permits of runners that stopped answering (L3)."""

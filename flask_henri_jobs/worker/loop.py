@@ -50,6 +50,11 @@ class Outages:
         self._since = 0.0
         self._lock = threading.Lock()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the database is away."""
+        return self._away
+
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
         """Note whether the database answers what is asked within the block.

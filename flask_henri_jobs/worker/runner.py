@@ -12,15 +12,19 @@ from ..log import logger
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
-from ..store.claims import Wish
 from .aftermath import Aftermath
+from .apart import Apart
+from .appetite import Appetite
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
-from .housekeeping import Housekeeping
+from .housekeeping import Duty, Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
-from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+from .marks import Stage
+from .pace import LONGEST_WAIT
+from .post import Post, Role
+from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
 from .threads import Threads
@@ -36,9 +40,6 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
     from ..store import Store
 
-GATHERING_SECONDS = 0.001
-"""How long a claim of limited jobs waits for the other threads, where jobs are that short."""
-
 CLOSING_SECONDS = 10.0
 """What a stop allows for writing the last outcomes, after the grace."""
 
@@ -48,6 +49,7 @@ class Runner:
 
     :param queues: Take from these only; None takes from those of the settings, or else from all.
     :param schedules: Whether it fires schedules, too.
+    :param post: Its place in a worker; without one it is alone.
     """
 
     def __init__(
@@ -61,10 +63,13 @@ class Runner:
         threads: int | None = None,
         grace: timedelta | None = None,
         schedules: bool = True,
+        post: Post | None = None,
     ) -> None:
         self.id = new_runner_id()
+        self._post = post or Post()
         self._app = app
         self._tasks = tasks
+        self._names = list(tasks)
         self._store = store
         self._settings = settings
         self._queues = QueueTurns(queues or settings.queues or ALL_QUEUES)
@@ -74,16 +79,14 @@ class Runner:
         self._once = False
         self._taken = 0
         self._policies: dict[str, RetryPolicy] = {}
-        self._limits = tasks.limits()
-        self._pace = Pace()
-        self._fed_at = 0.0
-        self._took_limited = False
-        self._took_ahead = False
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
+        self._appetite = Appetite(
+            self.id, self._queues, tasks.limits(), self._threads, self._strangers
+        )
         self._announcer = Announcer(app)
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
@@ -98,7 +101,24 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
-        self._housekeeping = Housekeeping(app, store, settings, self._outages, self._aftermath)
+        self._roll = Roll(
+            runners=store.runners,
+            settings=settings,
+            runner=self.id,
+            role=self._post.role,
+            queues=self._queues.selection,
+            threads=self._threads.count,
+            tasks=self._names,
+        )
+        self._housekeeping = Housekeeping(
+            app,
+            store,
+            settings,
+            self._outages,
+            self._aftermath,
+            more=[Duty("roll", self._roll.every, self._roll.write)],
+        )
+        self._apart = Apart(self._post, self._are_suspects_due)
         self._scheduling = (
             Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
         )
@@ -126,64 +146,52 @@ class Runner:
 
     def feed_threads(self) -> float:
         """Take a job for every idle thread. Return the seconds until the next look (W1)."""
-        free = self._free_threads()
-        if not free and not self._runs_dry:
+        if self._apart.is_turn(has_none=self._has_none):
+            return self._feed_suspect()
+        if self._post.wear.is_worn(self._taken):
+            self._post.marks.stage = Stage.WORN
+        free = self._appetite.free_threads()
+        if not free and not self._appetite.runs_dry:
             return self._wait_for_threads()
-        wish = self._wish(free)
+        wish = self._appetite.wish(free)
         known_at = self._holdings.now()
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
-            self._taken += len(jobs)
-            known = self._strangers.taken_from(jobs)
-            self._holdings.add(known, known_at)
-            for job in known:
-                self._threads.perform(job)
+            self._begin(jobs, known_at)
             self._strangers.send_away(self._store.claims)
-        self._fed_at = steady_seconds()
-        self._took_ahead = len(jobs) > free
-        self._took_limited = any(job.permit for job in known)
-        self._threads.low_water = self._threads.waiting // 2
+        self._appetite.took(jobs, free)
         return 0.0 if jobs and self._threads.idle else self._longest_wait
 
-    def _free_threads(self) -> int:
-        """Return how many threads are free, those included that are about to be."""
-        free = self._threads.idle
-        if self._took_limited and 0 < free < self._threads.count and self._pace.is_fast:
-            # Limited jobs are not claimed ahead, and a claim of one costs what one of many does.
-            time.sleep(GATHERING_SECONDS)
-            free = self._threads.idle
-        return free
+    def _feed_suspect(self) -> float:
+        """Take one suspect, once nothing else is in hand. Return the seconds until the next look.
 
-    @property
-    def _runs_dry(self) -> bool:
-        """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
-        waiting = self._threads.waiting
-        return (
-            self._took_ahead
-            and waiting > 0
-            and 2 * self._pace.work_in(waiting) < self._ahead_seconds
-        )
+        It is performed alone: if it ends the process, no other job is to blame or to suffer (W6).
+        """
+        if self._has_none:
+            known_at = self._holdings.now()
+            with self._outages.asking():
+                jobs = self._store.claims.take_suspect(self._appetite.wish(1), self._names)
+                self._begin(jobs, known_at)
+            self._apart.took(bool(jobs))
+            if self._apart.is_over:
+                self.stop()
+        return min(self._poll_seconds, LONGEST_WAIT)
 
-    @property
-    def _ahead_seconds(self) -> float:
-        return AHEAD_SECONDS * self._threads.count
+    def _are_suspects_due(self) -> bool:
+        with self._outages.asking():
+            return bool(self._store.claims.due_suspects(self._queues, self._names))
 
-    def _wish(self, free: int) -> Wish:
-        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
-        ahead = Ahead(self._pace, free, seconds)
-        return Wish(
-            runner=self.id,
-            queues=self._queues,
-            at_most=free,
-            ahead=self._pace.jobs_in(seconds),
-            takes=ahead.takes,
-            wanted=self._strangers.are_wanted,
-            limits=self._limits,
-        )
+    def _begin(self, jobs: list[Job], known_at: float) -> None:
+        """Have the threads perform claimed jobs; strangers among them are kept to be sent away."""
+        self._taken += len(jobs)
+        known = self._strangers.taken_from(jobs)
+        self._holdings.add(known, known_at)
+        for job in known:
+            self._threads.perform(job)
 
     def _wait_for_threads(self) -> float:
         """Give back what was claimed ahead and cannot begin soon. Return the seconds to wait."""
-        if self._threads.waiting and steady_seconds() - self._fed_at > LONGEST_WAIT:
+        if self._appetite.has_too_many:
             self._hand_back(self._threads.take_back())
         return self._longest_wait
 
@@ -208,6 +216,7 @@ class Runner:
                     return
                 looked_twice = True
                 self._store.claims.look_again()
+                self._apart.look_again()
                 continue
             looked_twice = False
             if wait and not self._stopping:
@@ -219,6 +228,8 @@ class Runner:
         return self._threads.is_empty and not len(self._holdings)
 
     def _start(self) -> None:
+        self._post.marks.runner = self.id
+        self._post.watch(self.stop)
         self._announcer.start()
         self._committer.start()
         self._keeper.start()
@@ -226,6 +237,7 @@ class Runner:
         self._threads.start()
         self._start_scheduling()
         self._tell(signals.worker_started)
+        self._post.marks.stage = Stage.AT_WORK
 
     def _start_scheduling(self) -> None:
         if self._scheduling is None:
@@ -243,12 +255,16 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
-        self._committer.finish(CLOSING_SECONDS)
+        written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
             self._give_up()
         self._housekeeping.stop(CLOSING_SECONDS)
         self._keeper.stop(CLOSING_SECONDS)
+        with self._outages.tolerated():
+            self._roll.remove()
+        if finished and written and not self._outages.is_on:
+            self._post.marks.stage = Stage.ENDED
         self._tell(signals.worker_stopped)
 
     def _finish_within(self, seconds: float) -> bool:
@@ -264,7 +280,9 @@ class Runner:
     def _give_up(self) -> None:
         """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
         with self._outages.tolerated():
-            recovered = self._store.leases.recover_from(self.id, "was stopped")
+            is_worn = self._post.marks.stage is Stage.WORN
+            reason = "was recycled" if is_worn else "was stopped"
+            recovered = self._store.leases.recover_from(self.id, reason, suspect=False)
             self._aftermath.count(recovered)
             for job in recovered:
                 logger.warning("Put back %r, which outlasted the grace.", job)
@@ -286,8 +304,12 @@ class Runner:
         """Perform a job in an executing thread, and hand its outcome over."""
         if self._keeper.may_begin(job):
             began = steady_seconds()
-            ending = self._ending_of(job)
-            self._pace.note(job.name, steady_seconds() - began)
+            mark = self._post.marks.begin(job.row["_id"])
+            try:
+                ending = self._ending_of(job)
+            finally:
+                self._post.marks.end(mark)
+            self._appetite.note(job.name, steady_seconds() - began)
             self._committer.hand_over(ending)
         else:
             never_begun = Ending(job, Snoozed(at=0, run_at=0))
@@ -301,7 +323,7 @@ class Runner:
         # callback of their batch is to be seen by then.
         self._aftermath.follow(group)
         self._holdings.drop(jobs)
-        if self._once and self._has_none:
+        if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
     def _ending_of(self, job: Job) -> Ending:

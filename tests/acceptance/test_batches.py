@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -36,15 +37,13 @@ class Workers:
     def kill_one(self) -> None:
         """End one as ``kill -9`` does, whatever it is at, and start another."""
         victim = random.randrange(WORKERS)
-        self._running[victim].kill()
-        self._running[victim].wait()
+        _kill(self._running[victim])
         self._running[victim] = self._start()
 
     def stop(self) -> None:
         """End all of them."""
         for process in self._running:
-            process.kill()
-            process.wait()
+            _kill(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -52,7 +51,14 @@ class Workers:
             env=self._environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
+
+
+def _kill(worker: subprocess.Popen[bytes]) -> None:
+    """End a worker's processes, the supervisor and its runners alike."""
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
 
 
 @pytest.fixture

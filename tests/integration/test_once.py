@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import typing as t
 
 import pytest
@@ -60,3 +61,30 @@ def test_once_sees_what_was_enqueued_after_the_last_run(app: Flask, jobs: HenriJ
     jobs.run_worker(once=True)
 
     assert jobs.count(state="done") == 1
+
+
+def test_once_performs_suspects_alone(app: Flask, jobs: HenriJobs) -> None:
+    """W6: jobs that ran in a process that died are performed one at a time, nothing beside them."""
+    running: list[str] = []
+    together: list[list[str]] = []
+
+    @jobs.task
+    def work(name: str) -> None:
+        running.append(name)
+        threading.Event().wait(0.02)
+        together.append(list(running))
+        running.remove(name)
+
+    names = ["a", "b", "c"]
+    suspects = {work.delay(name).id for name in names}
+    collection = jobs.database["henri_jobs"]
+    collection.update_many({}, {"$set": {"suspect": True}})
+    for number in range(20):
+        work.delay(str(number))
+
+    jobs.run_worker(once=True, threads=4)
+
+    assert {job.id for job in jobs.list(state="done")} >= suspects
+    assert len(together) == 23
+    assert [beside for beside in together if set(beside) & set(names)] == [["a"], ["b"], ["c"]]
+    assert any(len(beside) > 1 for beside in together)

@@ -26,7 +26,7 @@ def read(option: object) -> Limit:
         ({"limit": 3, "group": "imports"}, "imports"),
         ({"limit": 3, "key": "account"}, "mail:a"),
         ({"limit": 3, "key": "user"}, "mail:7"),
-        ({"limit": 3, "key": ("account", "user"), "group": "g"}, 'g:a:7'),
+        ({"limit": 3, "key": ("account", "user"), "group": "g"}, "g:a:7"),
         ({"limit": 3, "key": lambda account, **_: account.upper()}, "mail:A"),
         ({"limit": 3, "key": lambda **_: None}, "mail"),
     ],

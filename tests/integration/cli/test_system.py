@@ -20,6 +20,33 @@ if t.TYPE_CHECKING:
 KNOWN = "Tasks known here: shop.add, shop.discard, shop.fail, shop.flaky\n"
 
 
+RUNNER = "host:7:0a1b2c3d"
+
+
+class Alive(t.Protocol):
+    def __call__(self, *tasks: str) -> None: ...
+
+
+@pytest.fixture
+def alive(app: Flask) -> Alive:
+    """Have a runner that knows some tasks be alive."""
+
+    def write(*tasks: str) -> None:
+        with app.app_context():
+            shop.jobs.state.store.runners.write(
+                RUNNER,
+                app="shop",
+                host="host",
+                pid=7,
+                role="jobs",
+                queues="*",
+                threads=5,
+                tasks=list(tasks),
+            )
+
+    return write
+
+
 def test_worker_once(enqueue: Enqueue, run: Run, answer: Answer) -> None:
     """``worker --once`` performs what is due, says what it knows, and counts the endings."""
     for name in ("shop.fail", "shop.flaky", "shop.discard"):
@@ -36,8 +63,9 @@ def test_worker_once(enqueue: Enqueue, run: Run, answer: Answer) -> None:
     assert run("worker", "--once").stdout == "Performed: nothing was due.\n"
 
 
-def test_status(enqueue: Enqueue, run: Run, rows: Collection[Document]) -> None:
+def test_status(enqueue: Enqueue, run: Run, rows: Collection[Document], alive: Alive) -> None:
     """``status`` shows the states of each queue, how long jobs wait, and who knows their tasks."""
+    alive("other.task")
     enqueue("shop.add", {"a": 1}, queue="high")
     waiting = enqueue("other.task")
     rows.update_one({"_id": waiting.id}, {"$inc": {"run_at": -3 * 3600 * 1000}})
@@ -48,21 +76,53 @@ def test_status(enqueue: Enqueue, run: Run, rows: Collection[Document]) -> None:
     assert lines[0] == ["QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST", "DUE"]
     assert lines[1] == ["default", "1", "0", "0", "1", "3h"]
     assert lines[2][:5] == ["high", "1", "0", "0", "0"]
-    assert lines[4] == ["TASK", "WAITING", "KNOWN", "HERE"]
-    assert sorted(lines[5:]) == [["other.task", "1", "no"], ["shop.add", "1", "yes"]]
+    assert lines[4] == ["TASK", "WAITING", "KNOWN", "TO", "A", "WORKER"]
+    assert sorted(lines[5:]) == [["other.task", "1", "yes"], ["shop.add", "1", "no"]]
 
 
-def test_status_for_programs(enqueue: Enqueue, answer: Answer) -> None:
-    """``status --json`` names the waiting tasks that this application does not know."""
+def test_status_for_programs(enqueue: Enqueue, answer: Answer, alive: Alive) -> None:
+    """``status --json`` names the waiting tasks that no live runner knows."""
     enqueue("shop.add", {"a": 1})
     enqueue("other.task")
+    assert answer("status")["runners"] == 0
+    alive("other.task")
 
     status = answer("status")
 
     assert [queue["queue"] for queue in status["queues"]] == ["default"]
     assert isinstance(status["queues"][0]["oldest_ms"], int)
     assert status["waiting_tasks"] == {"shop.add": 1, "other.task": 1}
-    assert status["unknown_tasks"] == ["other.task"]
+    assert (status["runners"], status["unknown_tasks"]) == (1, ["shop.add"])
+
+
+def test_runners(
+    app: Flask, enqueue: Enqueue, run: Run, answer: Answer, rows: Collection[Document], alive: Alive
+) -> None:
+    """``runners`` shows who lives, since when, and which jobs each has in hand."""
+    assert answer("runners") == []
+    alive("shop.add", "shop.fail")
+    busy = enqueue("shop.add", {"a": 1})
+    in_hand = {"state": "running", "claimed_by": RUNNER, "started_at": busy.row["created_at"]}
+    rows.update_one({"_id": busy.id}, {"$set": in_hand})
+
+    (runner,) = answer("runners")
+    lines = [line.split() for line in run("runners").stdout.splitlines()]
+
+    assert (runner["id"], runner["tasks"]) == (RUNNER, ["shop.add", "shop.fail"])
+    assert runner["started_at"].endswith("+00:00")
+    assert [(job["id"], job["name"]) for job in runner["doing"]] == [(busy.id, "shop.add")]
+    assert lines[0] == ["RUNNER", "SINCE", "SEEN", "QUEUES", "THREADS", "TASKS", "DOING"]
+    assert lines[1] == [RUNNER, "now", "now", "*", "5", "2", "shop.add"]
+
+
+def test_runners_that_went_silent(
+    app: Flask, answer: Answer, alive: Alive, rows: Collection[Document]
+) -> None:
+    """A runner that was not heard of for ``stuck_after`` is not shown as alive."""
+    alive("shop.add")
+    rows.database["henri_jobs_runners"].update_one({}, {"$inc": {"heartbeat_at": -301_000}})
+
+    assert answer("runners") == []
 
 
 def test_install_and_uninstall(run: Run, answer: Answer, rows: Collection[Document]) -> None:

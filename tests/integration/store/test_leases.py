@@ -107,6 +107,7 @@ def test_recovered(leases: Leases, stored: Stored, calm: None, time: ServerTime)
         "heartbeat_at": None,
         "error_message": message,
         "history": row["history"],
+        "suspect": True,
     }
     (entry,) = job.history
     assert (entry["attempt"], entry["runner"]) == (2, "host:1:runner")
@@ -166,9 +167,9 @@ class Raced(Leases):
     __slots__ = ("happens",)
     happens: t.Callable[[], object]
 
-    def _put_back(self, rows: list[Document], said: t.Any) -> list[Job]:
+    def _put_back(self, rows: list[Document], said: t.Any, suspect: bool = True) -> list[Job]:
         self.happens()
-        return super()._put_back(rows, said)
+        return super()._put_back(rows, said, suspect)
 
 
 @pytest.fixture

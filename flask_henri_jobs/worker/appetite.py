@@ -1,0 +1,107 @@
+"""How many jobs a runner takes at once, and which (W1, W4)."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ..clock import steady_seconds
+from ..store.claims import Wish
+from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+
+if t.TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..job import Document, Job
+    from ..limit import Limit
+    from ..queues import QueueTurns
+    from .strangers import Strangers
+    from .threads import Threads
+
+GATHERING_SECONDS = 0.001
+"""How long a claim of limited jobs waits for the other threads, where jobs are that short."""
+
+
+class Appetite:
+    """Says what the next claim asks for, by what the threads have to do and how long jobs take.
+
+    :param runner: The runner's id.
+    """
+
+    def __init__(
+        self,
+        runner: str,
+        queues: QueueTurns,
+        limits: Mapping[str, Limit],
+        threads: Threads,
+        strangers: Strangers,
+    ) -> None:
+        self._runner = runner
+        self._queues = queues
+        self._limits = limits
+        self._threads = threads
+        self._strangers = strangers
+        self._pace = Pace()
+        self._fed_at = 0.0
+        self._took_limited = False
+        self._took_ahead = False
+
+    def note(self, name: str, seconds: float) -> None:
+        """Note how long a job of a task took."""
+        self._pace.note(name, seconds)
+
+    def took(self, jobs: Sequence[Job], free: int) -> None:
+        """Note what a claim brought.
+
+        :param free: How many threads were free.
+        """
+        self._fed_at = steady_seconds()
+        self._took_ahead = len(jobs) > free
+        self._took_limited = any(job.permit for job in jobs)
+        self._threads.low_water = self._threads.waiting // 2
+
+    def free_threads(self) -> int:
+        """Return how many threads are free, those included that are about to be."""
+        free = self._threads.idle
+        if self._took_limited and 0 < free < self._threads.count and self._pace.is_fast:
+            # Limited jobs are not claimed ahead, and a claim of one costs what one of many does.
+            time.sleep(GATHERING_SECONDS)
+            free = self._threads.idle
+        return free
+
+    @property
+    def runs_dry(self) -> bool:
+        """Whether jobs wait that will soon have been begun, so that more are claimed meanwhile."""
+        waiting = self._threads.waiting
+        return (
+            self._took_ahead
+            and waiting > 0
+            and 2 * self._pace.work_in(waiting) < self._ahead_seconds
+        )
+
+    @property
+    def has_too_many(self) -> bool:
+        """Whether jobs wait that were claimed ahead and cannot begin soon."""
+        return self._threads.waiting > 0 and steady_seconds() - self._fed_at > LONGEST_WAIT
+
+    def wish(self, free: int) -> Wish:
+        """Return what a claim asks for: a job for each free thread, and short ones ahead."""
+        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
+        ahead = Ahead(self._pace, free, seconds)
+        return Wish(
+            runner=self._runner,
+            queues=self._queues,
+            at_most=free,
+            ahead=self._pace.jobs_in(seconds),
+            takes=ahead.takes,
+            wanted=self._is_wanted,
+            limits=self._limits,
+        )
+
+    @property
+    def _ahead_seconds(self) -> float:
+        return AHEAD_SECONDS * self._threads.count
+
+    def _is_wanted(self, row: Document) -> bool:
+        # A suspect is performed alone, and never beside what this claim brings (W6).
+        return not row.get("suspect") and self._strangers.are_wanted(row)

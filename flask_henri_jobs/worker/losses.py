@@ -1,0 +1,147 @@
+"""Putting back at once what a process had that has died (W6)."""
+
+from __future__ import annotations
+
+import collections
+import threading
+import typing as t
+from dataclasses import dataclass, field
+
+from ..clock import steady_seconds
+from ..errors import StoreUnavailable
+from ..job import PENDING
+from ..log import logger
+from .housekeeping import tell_recovered
+from .loop import Loop, Outages
+
+if t.TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flask import Flask
+
+    from ..store import Store
+
+REPEATED_AFTER = (1.0, 5.0, 30.0)
+"""Seconds after which it is repeated: a claim in flight takes effect after its process (A5)."""
+
+AGAIN_SECONDS = 1.0
+IDLE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """A process that is gone, and may have left jobs behind.
+
+    :param runner: Its runner's id.
+    :param begun: The ids of the jobs that it was performing.
+    :param reason: How it went, such as ``"was killed by signal 9"``.
+    :param suspect: Whether one of those jobs may be why.
+    :param is_certain: Whether nothing of it can take effect any more.
+    """
+
+    runner: str
+    begun: Sequence[str]
+    reason: str
+    suspect: bool
+    is_certain: bool = False
+
+
+@dataclass(slots=True)
+class _Due:
+    """When a loss is looked at next, and after which times it is looked at again."""
+
+    loss: Loss
+    at: float
+    repeats: list[float]
+    is_first: bool = field(default=True)
+
+
+class Losses:
+    """Puts back what is left of processes, in a thread: no other waits for the database.
+
+    :param open_store: Returns the store. It is called for the first loss.
+    :param on_suspects: Called when suspects were put back and wait.
+    """
+
+    def __init__(
+        self, app: Flask, open_store: Callable[[], Store], on_suspects: Callable[[], None]
+    ) -> None:
+        self._app = app
+        self._open_store = open_store
+        self._on_suspects = on_suspects
+        self._outages = Outages()
+        self._due: collections.deque[_Due] = collections.deque()
+        self._lock = threading.Lock()
+        self._loop = Loop("henri-jobs-losses", self._round)
+
+    def start(self) -> None:
+        """Start putting back what :meth:`add` is given."""
+        self._loop.start()
+
+    def add(self, loss: Loss) -> None:
+        """Have a process's jobs put back now, and looked for again."""
+        now = steady_seconds()
+        repeats = [] if loss.is_certain else [now + after for after in REPEATED_AFTER]
+        with self._lock:
+            self._due.append(_Due(loss, now, repeats))
+        self._loop.wake()
+
+    def finish(self, timeout: float) -> None:
+        """Put back what was not yet, once, and end. Others find what is left by its heartbeat."""
+        if self._loop.stop(timeout):
+            for due in self._due:
+                if due.is_first:
+                    self._put_back(due.loss)
+
+    def _round(self) -> float:
+        now = steady_seconds()
+        for due in [one for one in self._due if one.at <= now]:
+            if not self._put_back(due.loss):
+                due.at = now + AGAIN_SECONDS
+                continue
+            due.is_first = False
+            if due.repeats:
+                due.at = due.repeats.pop(0)
+            else:
+                with self._lock:
+                    self._due.remove(due)
+        with self._lock:
+            return max(
+                0.0,
+                min((due.at for due in self._due), default=now + IDLE_SECONDS) - steady_seconds(),
+            )
+
+    def _put_back(self, loss: Loss) -> bool:
+        """Put back what a process has. Return whether the database answered to all of it."""
+        store = self._open_store()
+        answered = [
+            self._answers(self._hand_back, store, loss),
+            # One by one: a job whose transaction is open on the server delays no other (X2).
+            *[self._answers(self._recover, store, loss, job_id) for job_id in loss.begun],
+            self._answers(store.permits.release_all_of, loss.runner),
+            self._answers(store.runners.remove, loss.runner),
+        ]
+        return all(answered)
+
+    def _answers(self, ask: Callable[..., object], *args: t.Any) -> bool:
+        try:
+            with self._outages.asking():
+                ask(*args)
+        except StoreUnavailable:
+            return False
+        return True
+
+    def _hand_back(self, store: Store, loss: Loss) -> None:
+        count = store.leases.hand_back_from(loss.runner, loss.begun)
+        if count:
+            logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, count)
+
+    def _recover(self, store: Store, loss: Loss, job_id: str) -> None:
+        recovered = store.leases.recover_from(
+            loss.runner, loss.reason, [job_id], suspect=loss.suspect
+        )
+        for job in recovered:
+            logger.warning("Put back %r: %s %s.", job, loss.runner, loss.reason)
+            tell_recovered(self._app, job)
+            if loss.suspect and job.state == PENDING:
+                self._on_suspects()

@@ -1,0 +1,359 @@
+"""``flask jobs worker`` as it is run: a supervisor and its runner processes, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from pymongo import MongoClient
+
+import fleet_app
+from mongod import wait_until
+
+if t.TYPE_CHECKING:
+    from pymongo.database import Database
+
+TESTS = Path(fleet_app.__file__).parent
+
+Document: t.TypeAlias = dict[str, t.Any]
+
+AS_PROCESS_ONE = (
+    "import ctypes, os, sys;"
+    "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0);"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""Has orphans left to this process, as they are to process 1 of a container."""
+
+
+class Worker:
+    """A process of ``flask jobs worker``, its runners, and what it printed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path, runners: t.Any) -> None:
+        self.process = process
+        self._output = output
+        self._runners = runners
+
+    @property
+    def said(self) -> str:
+        """What it printed so far."""
+        return self._output.read_text()
+
+    def runners(self, role: str = "jobs") -> list[int]:
+        """Return the processes that are at work."""
+        rows = self._runners.find({"role": role}, sort=[("started_at", 1)])
+        return [row["pid"] for row in rows if is_alive(row["pid"])]
+
+    def wait_for_runners(self, count: int = 1) -> list[int]:
+        """Return the processes as soon as there are so many."""
+        wait_until(lambda: len(self.runners()) == count, f"{count} runners; {self.said}")
+        return self.runners()
+
+    def ended(self, seconds: float = 20) -> int:
+        """Return its exit code once it has ended."""
+        return self.process.wait(seconds)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def database(mongo_uri: str, database_name: str) -> t.Iterator[Database[Document]]:
+    with MongoClient[Document](mongo_uri) as client:
+        yield client[database_name]
+
+
+@pytest.fixture
+def app(mongo_uri: str, database_name: str) -> t.Iterator[Flask]:
+    app = Flask("fleet_app")
+    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
+    fleet_app.jobs.init_app(app)
+    with app.app_context():
+        fleet_app.jobs.install()
+        yield app
+    fleet_app.jobs.state_of(app).close()
+
+
+class Start(t.Protocol):
+    def __call__(
+        self, *args: str, wrapped: str | None = None, folder: Path | None = None, **env: str
+    ) -> Worker: ...
+
+
+@pytest.fixture
+def start(
+    mongo_uri: str, database_name: str, tmp_path: Path, app: Flask, database: Database[Document]
+) -> t.Iterator[Start]:
+    """Start ``flask jobs worker`` with some options."""
+    workers: list[Worker] = []
+
+    def start(
+        *args: str, wrapped: str | None = None, folder: Path | None = None, **env: str
+    ) -> Worker:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(map(str, [folder or TESTS, TESTS, TESTS.parent])),
+            "FLASK_HENRI_JOBS_URI": mongo_uri,
+            "FLASK_HENRI_JOBS_DATABASE": database_name,
+            "FLASK_HENRI_JOBS_POLL_INTERVAL": "50ms",
+            **env,
+        }
+        flask = ["-m", "flask", "--app", "fleet_app", "jobs", "worker", *args]
+        output = tmp_path / f"output-{len(workers)}"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, *(["-c", wrapped] if wrapped else []), *flask],
+                env=environment,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+        worker = Worker(process, output, database["henri_jobs_runners"])
+        workers.append(worker)
+        return worker
+
+    yield start
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
+
+
+def stored(database: Database[Document], job_id: str) -> Document:
+    row = database["henri_jobs"].find_one({"_id": job_id})
+    assert row is not None
+    return row
+
+
+def wait_for_state(database: Database[Document], job_id: str, state: str) -> Document:
+    wait_until(lambda: stored(database, job_id)["state"] == state, f"{job_id} to be {state}")
+    return stored(database, job_id)
+
+
+def wait_for_start(database: Database[Document], count: int = 1) -> list[Document]:
+    """Wait until so many slow jobs have begun, and return who performs them."""
+    begun = {"started": True}
+    wait_until(lambda: database["notes"].count_documents(begun) >= count, "slow jobs to begin")
+    return list(database["notes"].find(begun))
+
+
+def messages(row: Document) -> list[str]:
+    """Return what a job's history says, without the runners' ids."""
+    return [entry["message"].split(maxsplit=3)[3] for entry in json.loads(row["history"])]
+
+
+def test_killed_runner(start: Start, database: Database[Document]) -> None:
+    """W6: what a killed process had begun keeps its attempt and says why, what it had only claimed
+    does not; both are back within 2 s, and a new process performs them."""
+    worker = start("-t", "1")
+    (pid,) = worker.wait_for_runners()
+    slow = fleet_app.slow.delay(0.3)
+    wait_for_start(database)
+    fleet_app.quick.delay_many([{"n": n} for n in range(20)])
+
+    os.kill(pid, signal.SIGKILL)
+    killed_at = time.monotonic()
+
+    wait_until(lambda: stored(database, slow.id)["history"] != "[]", "it to be put back")
+    assert time.monotonic() - killed_at < 2
+    row = wait_for_state(database, slow.id, "done")
+    assert row["attempts"] == 2
+    assert messages(row) == ["was killed by signal 9 while performing this job."]
+    assert row["suspect"] is True
+    wait_until(lambda: database["henri_jobs"].count_documents({"state": "done"}) == 21, "the rest")
+    assert database["henri_jobs"].count_documents({"name": "quick", "attempts": {"$ne": 1}}) == 0
+    assert f"The runner process {pid} was killed by signal 9; it is replaced." in worker.said
+
+
+def test_poison(start: Start, database: Database[Document]) -> None:
+    """A3: one poison job before 500 good ones is dead after its attempts; the others are done, and
+    but for those beside it at its first end none has a second attempt on record."""
+    worker = start("-t", "4")
+    worker.wait_for_runners()
+    poison = fleet_app.poison.using(priority=-1).delay()
+    fleet_app.quick.delay_many([{"n": n} for n in range(500)])
+
+    row = wait_for_state(database, poison.id, "dead")
+    done = {"name": "quick", "state": "done"}
+    jobs = database["henri_jobs"]
+    wait_until(lambda: jobs.count_documents(done) == 500, "the good ones to be done")
+
+    assert (row["attempts"], row["dead_reason"]) == (3, "lost")
+    attempts = sorted(job["attempts"] for job in jobs.find({"name": "quick"}))
+    assert attempts[-1] <= 2
+    assert sum(attempts) - 500 <= 3
+    assert {job["suspect"] for job in jobs.find({"attempts": 2})} <= {True}
+
+
+def test_exit_code_is_named(start: Start, database: Database[Document]) -> None:
+    """W6: a process that a job ended by itself is named by its exit code."""
+    worker = start("-t", "1")
+    worker.wait_for_runners()
+
+    row = wait_for_state(database, fleet_app.leave.delay(3).id, "dead")
+
+    assert messages(row) == ["exited with code 3 while performing this job."] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal(start: Start, database: Database[Document], number: int) -> None:
+    """W5: a signal to every process of the worker, as Ctrl-C is, counts once: what runs is
+    finished, and the exit code is 0."""
+    worker = start("-p", "2", "-t", "1")
+    worker.wait_for_runners(2)
+    ids = [fleet_app.slow.delay(1).id for _ in range(2)]
+    wait_for_start(database, 2)
+
+    os.killpg(worker.process.pid, number)
+
+    assert worker.ended() == 0
+    assert [stored(database, job_id)["state"] for job_id in ids] == ["done", "done"]
+    assert database["henri_jobs_runners"].count_documents({}) == 0
+    assert "Traceback" not in worker.said
+
+
+def test_second_signal(start: Start, database: Database[Document]) -> None:
+    """W5: a second signal ends the grace: what runs is put back, and keeps its attempt."""
+    worker = start("-t", "1", "--grace", "60s")
+    worker.wait_for_runners()
+    slow = fleet_app.slow.delay(60)
+    wait_for_start(database)
+
+    os.killpg(worker.process.pid, signal.SIGINT)
+    wait_until(lambda: database["notes"].find_one({"stopping": True}) is not None, "the first")
+    os.killpg(worker.process.pid, signal.SIGINT)
+
+    assert worker.ended() == 0
+    job = stored(database, slow.id)
+    assert (job["state"], job["attempts"]) == ("pending", 1)
+    assert messages(job) == ["was stopped while performing this job."]
+    assert "suspect" not in job
+
+
+def test_grace(start: Start, database: Database[Document]) -> None:
+    """W5: a process that does not even hear that it is to stop is ended after the grace, and its
+    job is put back at once."""
+    worker = start("-t", "1", "--grace", "100ms")
+    (pid,) = worker.wait_for_runners()
+    slow = fleet_app.slow.delay(60)
+    wait_for_start(database)
+    os.kill(pid, signal.SIGSTOP)
+
+    worker.process.terminate()
+
+    assert worker.ended() == 0
+    job = stored(database, slow.id)
+    assert (job["state"], job["attempts"]) == ("pending", 1)
+    assert messages(job) == ["was stopped while performing this job."]
+
+
+def test_dies_at_start(start: Start) -> None:
+    """W6: a process that dies before it begins is started again after a pause, which grows."""
+    worker = start(FLEET_DIES_AT_START="7")
+
+    wait_until(
+        lambda: "exited with code 7 before it began; the next starts in 1 s." in worker.said,
+        "the second pause",
+    )
+    worker.process.terminate()
+
+    assert "exited with code 7 before it began; the next starts in 0.5 s." in worker.said
+    assert worker.ended() == 0
+
+
+def test_bad_start(start: Start) -> None:
+    """A worker whose first process is refused ends with its code: a deploy fails at once."""
+    worker = start(FLASK_HENRI_JOBS_IMPORTS='["no_such_module"]')
+
+    assert worker.ended() == 1
+    assert "HENRI_JOBS_IMPORTS names 'no_such_module'" in worker.said
+
+
+def test_recycling(start: Start, database: Database[Document]) -> None:
+    """W11: processes are replaced after so many jobs, and every job is performed once."""
+    worker = start("-p", "1", "-t", "2", "--max-jobs", "20")
+    (first,) = worker.wait_for_runners()
+    fleet_app.quick.delay_many([{"n": n} for n in range(100)])
+
+    jobs = database["henri_jobs"]
+    wait_until(lambda: jobs.count_documents({"state": "done"}) == 100, "the jobs")
+    wait_until(lambda: first not in worker.runners(), "the first process to be replaced")
+    worker.wait_for_runners()
+
+    assert jobs.count_documents({"attempts": 1}) == 100
+    assert "it is replaced" not in worker.said
+
+
+def test_memory(start: Start) -> None:
+    """W11: a process that takes too much memory is replaced, after its successor is there."""
+    worker = start("--max-memory", "1MB")
+    (first,) = worker.wait_for_runners()
+
+    wait_until(lambda: len(worker.runners()) == 2, "a successor beside it")
+    wait_until(lambda: first not in worker.runners(), "the first process to be replaced")
+    assert len(worker.runners()) <= 2
+
+
+def test_reload(start: Start, database: Database[Document], tmp_path: Path) -> None:
+    """W11: a change in a module of the project starts the processes anew, once, after the jobs in
+    hand."""
+    module = tmp_path / "fleet_app.py"
+    module.write_text(Path(fleet_app.__file__).read_text())
+    worker = start("-t", "1", "--reload", folder=tmp_path)
+    (first,) = worker.wait_for_runners()
+    slow = fleet_app.slow.delay(1)
+    wait_for_start(database)
+
+    os.utime(module)
+
+    row = wait_for_state(database, slow.id, "done")
+    assert row["attempts"] == 1
+    wait_until(lambda: worker.runners() not in ([], [first]), "another process")
+    (second,) = worker.runners()
+    fleet_app.slow.delay(0.8)
+    notes = wait_for_start(database, 2)
+    assert [note["pid"] for note in notes] == [first, second]
+    wait_until(lambda: database["notes"].count_documents({"finished": True}) == 2, "the second")
+    assert worker.runners() == [second]
+    assert worker.said.count("has changed") == 1
+
+
+def test_orphans(start: Start, database: Database[Document]) -> None:
+    """W6: as process 1 of a container the supervisor reaps what is left to it."""
+    worker = start("-t", "1", wrapped=AS_PROCESS_ONE)
+    worker.wait_for_runners()
+
+    wait_for_state(database, fleet_app.orphan.delay().id, "done")
+    children = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children")
+    wait_until(lambda: len(children.read_text().split()) == 1, "only the runner to be left")
+
+    worker.process.terminate()
+    assert worker.ended() == 0
+
+
+def test_killed_supervisor(start: Start, database: Database[Document]) -> None:
+    """A runner whose supervisor was killed finishes what runs, and stops in order."""
+    worker = start("-t", "1")
+    (pid,) = worker.wait_for_runners()
+    slow = fleet_app.slow.delay(1)
+    wait_for_start(database)
+
+    worker.process.kill()
+
+    wait_until(lambda: not is_alive(pid), "the runner to end")
+    assert stored(database, slow.id)["state"] == "done"
+    assert database["henri_jobs_runners"].count_documents({}) == 0
+    assert "The supervisor is gone" in worker.said

@@ -1,0 +1,74 @@
+"""An application for the tests of processes: ``flask --app fleet_app jobs worker``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import typing as t
+
+from flask import Flask
+
+from flask_henri_jobs import HenriJobs, current_job, signals
+
+jobs = HenriJobs()
+
+LATER = "import os, time; os.fork() or (os.setsid(), time.sleep(0.1)) and os._exit(0)"
+"""A program that leaves an orphan behind, which ends a little later."""
+
+if (code := os.environ.get("FLEET_DIES_AT_START")) and "--runner" in sys.argv:
+    os._exit(int(code))
+
+
+def create_app() -> Flask:
+    """Return the application, set up from the environment."""
+    app = Flask("fleet_app")
+    app.config.from_prefixed_env()
+    jobs.init_app(app)
+    return app
+
+
+@jobs.task(name="quick")
+def quick(n: int) -> None:
+    """Take two milliseconds."""
+    threading.Event().wait(0.002)
+
+
+@jobs.task(name="slow")
+def slow(seconds: float) -> None:
+    """Say by whom it is performed, and take so long."""
+    note(started=True)
+    threading.Event().wait(seconds)
+    note(finished=True)
+
+
+@jobs.task(name="poison", max_attempts=3)
+def poison() -> None:
+    """End the process, once those beside it have begun."""
+    threading.Event().wait(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@jobs.task(name="leave", max_attempts=2)
+def leave(code: int) -> None:
+    """End the process with a code."""
+    os._exit(code)
+
+
+@jobs.task(name="orphan")
+def orphan() -> None:
+    """Leave a process behind that nobody waits for."""
+    subprocess.run([sys.executable, "-c", LATER], check=True)
+
+
+@signals.worker_stopping.connect
+def note_stopping(_app: Flask, **_facts: t.Any) -> None:
+    """Write down that a runner stops."""
+    jobs.database["notes"].insert_one({"stopping": True})
+
+
+def note(**facts: t.Any) -> None:
+    """Write something down about the job in hand."""
+    jobs.database["notes"].insert_one({"job": current_job.id, "pid": os.getpid(), **facts})

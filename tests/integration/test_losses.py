@@ -1,0 +1,131 @@
+"""What a supervisor does for the jobs of a process that died."""
+
+from __future__ import annotations
+
+import typing as t
+
+import pytest
+from flask import Flask
+
+from faults import CLOSED, failing, faulty_client
+from flask_henri_jobs import HenriJobs, Job, signals
+from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.worker.losses import Loss, Losses
+from mongod import wait_until
+
+if t.TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pymongo import MongoClient
+
+RUNNER = "host:1:gone"
+
+
+@pytest.fixture
+def client(mongo_uri: str) -> Iterator[MongoClient[dict[str, t.Any]]]:
+    with faulty_client(mongo_uri) as client:
+        yield client
+
+
+@pytest.fixture
+def jobs(client: MongoClient[dict[str, t.Any]]) -> HenriJobs:
+    return HenriJobs(client=lambda: client)
+
+
+@pytest.fixture
+def app(database_name: str, jobs: HenriJobs) -> Iterator[Flask]:
+    app = Flask(__name__)
+    app.config.update(HENRI_JOBS_DATABASE=database_name)
+    jobs.init_app(app)
+    with app.app_context():
+        yield app
+
+
+@pytest.fixture
+def suspected() -> list[bool]:
+    return []
+
+
+@pytest.fixture
+def losses(app: Flask, jobs: HenriJobs, suspected: list[bool]) -> Iterator[Losses]:
+    store = jobs.state.store
+    losses = Losses(app, lambda: store, lambda: suspected.append(True))
+    losses.start()
+    yield losses
+    losses.finish(10)
+
+
+@pytest.fixture
+def claimed(jobs: HenriJobs, app: Flask) -> list[Job]:
+    """Three jobs that a process had claimed which is gone, with a permit for each."""
+
+    @jobs.task(name="work", max_attempts=2, concurrency=3)
+    def work() -> None: ...
+
+    for _ in range(3):
+        work.delay()
+    return jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
+
+
+def lost(begun: list[str], **how: t.Any) -> Loss:
+    return Loss(runner=RUNNER, begun=begun, reason="was killed by signal 9", suspect=True, **how)
+
+
+def states(jobs: HenriJobs, claimed: list[Job]) -> list[tuple[str, int]]:
+    """Return the state and the attempts of each job that was claimed."""
+    now = [t.cast("Job", jobs.get(job.id)) for job in claimed]
+    return [(job.state, job.attempts) for job in now]
+
+
+def test_loss(jobs: HenriJobs, claimed: list[Job], losses: Losses, suspected: list[bool]) -> None:
+    """W6: what had begun keeps its attempt, what had not gets it back, and the permits are free."""
+    assert len(jobs.state.store.permits.held()) == 3
+
+    losses.add(lost([claimed[0].id]))
+
+    wait_until(lambda: not jobs.state.store.permits.held(), "the permits")
+    assert states(jobs, claimed) == [("pending", 1), ("pending", 0), ("pending", 0)]
+    assert suspected == [True]
+
+
+def test_loss_while_the_database_is_away(
+    jobs: HenriJobs,
+    claimed: list[Job],
+    losses: Losses,
+    client: MongoClient[dict[str, t.Any]],
+) -> None:
+    """W10: what the database does not answer to is tried again until it does."""
+    with failing(client, "update", times=4, **CLOSED):
+        losses.add(lost([claimed[0].id], is_certain=True))
+
+        wait_until(
+            lambda: states(jobs, claimed) == [("pending", 1), ("pending", 0), ("pending", 0)],
+            "the jobs to be put back",
+        )
+
+
+def test_claim_that_lands_later(jobs: HenriJobs, claimed: list[Job], losses: Losses) -> None:
+    """A5: a claim that takes effect after its process died is put back by a later look."""
+    losses.add(lost([]))
+    wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the first look")
+
+    late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
+
+    assert len(late) == 3
+    wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the second look")
+
+
+def test_signals_of_a_loss(app: Flask, jobs: HenriJobs, claimed: list[Job], losses: Losses) -> None:
+    """A job that was recovered is told of, and one without attempts left as dead."""
+    told: list[str] = []
+
+    def hear(_app: Flask, job: Job, **facts: t.Any) -> None:
+        told.append(job.id)
+
+    jobs.database["henri_jobs"].update_one({"_id": claimed[0].id}, {"$set": {"attempts": 2}})
+    with signals.job_died.connected_to(hear, app), signals.job_recovered.connected_to(hear, app):
+        losses.add(lost([claimed[0].id]))
+        wait_until(lambda: len(told) == 2, "both signals")
+
+    assert told == [claimed[0].id] * 2
+    assert states(jobs, claimed)[0] == ("dead", 2)

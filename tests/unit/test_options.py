@@ -36,9 +36,9 @@ def test_nothing_given() -> None:
 
 
 def test_none_is_not_given() -> None:
-    """None leaves an option out, as if it were not there; a key of None makes a job not unique."""
+    """None leaves an option out, but for a key of None and a tenant of None, which mean none."""
     everything = dict.fromkeys(names_of(EnqueueOptions))
-    assert Overrides.read(everything) == Overrides(never_unique=True)
+    assert Overrides.read(everything) == Overrides(never_unique=True, no_tenant=True)
     assert TaskDefaults.read(dict.fromkeys(names_of(TaskOptions)), "the task a") == TaskDefaults()
 
 

@@ -26,7 +26,7 @@ RULES = re.compile(r" \([A-Z]\d+(, [A-Z]\d+)*\)")
 DECLARED = re.compile(r"((?:#: .+\n)+)(\w+) = _signals\.signal\(\"([\w-]+)\"\)")
 
 #: What ``HenriJobs`` has for its own parts, which users do not call.
-FOR_ITS_PARTS = {"enqueue_many", "enqueue_task", "state", "state_of"}
+FOR_ITS_PARTS = {"enqueue_many", "enqueue_task", "state", "state_of", "with_settings"}
 
 
 def tables(page: str) -> dict[str, list[list[str]]]:

@@ -11,7 +11,7 @@ import typing as t
 
 from flask import Flask
 
-from flask_henri_jobs import HenriJobs, current_job, signals
+from flask_henri_jobs import HenriJobs, Job, current_job, signals
 
 jobs = HenriJobs()
 
@@ -34,6 +34,12 @@ def create_app() -> Flask:
 def quick(n: int) -> None:
     """Take two milliseconds."""
     threading.Event().wait(0.002)
+
+
+@jobs.task(name="noted")
+def noted(n: int) -> None:
+    """Say by whom it is performed."""
+    note(started=True)
 
 
 @jobs.task(name="slow")
@@ -67,6 +73,12 @@ def orphan() -> None:
 def note_stopping(_app: Flask, **_facts: t.Any) -> None:
     """Write down that a runner stops."""
     jobs.database["notes"].insert_one({"stopping": True})
+
+
+@signals.job_lost.connect
+def note_lost(_app: Flask, job: Job, **_facts: t.Any) -> None:
+    """Write down that an outcome was dropped."""
+    jobs.database["notes"].insert_one({"lost": job.id, "pid": os.getpid()})
 
 
 def note(**facts: t.Any) -> None:

@@ -357,3 +357,63 @@ def test_killed_supervisor(start: Start, database: Database[Document]) -> None:
     assert stored(database, slow.id)["state"] == "done"
     assert database["henri_jobs_runners"].count_documents({}) == 0
     assert "The supervisor is gone" in worker.said
+
+
+def test_two_workers(start: Start, database: Database[Document]) -> None:
+    """Q1: two workers perform 5,000 jobs, each once."""
+    for worker in (start("-t", "4"), start("-t", "4")):
+        assert worker.process.poll() is None
+    fleet_app.noted.delay_many([{"n": n} for n in range(5000)])
+
+    jobs = database["henri_jobs"]
+    wait_until(lambda: jobs.count_documents({"state": "done"}) == 5000, "all to be done")
+
+    assert jobs.count_documents({"attempts": {"$ne": 1}}) == 0
+    begun = list(database["notes"].find({"started": True}))
+    assert len(begun) == len({note["job"] for note in begun}) == 5000
+    assert len({note["pid"] for note in begun}) == 2
+
+
+STUCK: t.Any = {"FLASK_HENRI_JOBS_STUCK_AFTER": "2s"}
+
+
+def test_killed_worker(start: Start, database: Database[Document]) -> None:
+    """Q4: a worker is killed whole while four of its jobs run: the other performs all 5,000, and
+    exactly those four show a second attempt, and name the dead runner."""
+    killed = start("-t", "4", "-q", "a", **STUCK)
+    slow = fleet_app.slow.using(queue="a").delay_many([{"seconds": 0.5}] * 4)
+    # Beside the four, so that it has more to lose than what runs.
+    fleet_app.noted.using(queue="a").delay_many([{"n": n} for n in range(996)])
+    begun = {note["job"] for note in wait_for_start(database, 4)}
+    os.killpg(killed.process.pid, signal.SIGKILL)
+    killed.process.wait()
+    lost = database["henri_jobs"].find({"state": "running"}).distinct("claimed_by")
+    start("-t", "4", **STUCK)
+    fleet_app.noted.delay_many([{"n": n} for n in range(4000)])
+
+    jobs = database["henri_jobs"]
+    wait_until(lambda: jobs.count_documents({"state": "done"}) == 5000, "all to be done")
+
+    again = {row["_id"]: row for row in jobs.find({"attempts": {"$ne": 1}})}
+    assert again.keys() == begun == {job.id for job in slow}
+    for row in again.values():
+        (entry,) = json.loads(row["history"])
+        assert (row["attempts"], [entry["runner"]]) == (2, lost)
+
+
+def test_stopped_worker(start: Start, database: Database[Document]) -> None:
+    """Q3: a worker that is stopped, overtaken and continued writes nothing, and says so."""
+    stopped = start("-t", "1", **STUCK)
+    (pid,) = stopped.wait_for_runners()
+    slow = fleet_app.slow.delay(0.5)
+    wait_for_start(database)
+    os.killpg(stopped.process.pid, signal.SIGSTOP)
+    start("-t", "1", **STUCK)
+    overtaken = wait_for_state(database, slow.id, "done")
+
+    os.killpg(stopped.process.pid, signal.SIGCONT)
+    wait_until(lambda: database["notes"].find_one({"lost": slow.id}) is not None, "its loss")
+
+    assert database["notes"].find_one({"lost": slow.id, "pid": pid}) is not None
+    assert stored(database, slow.id) == overtaken
+    assert overtaken["attempts"] == 2

@@ -62,9 +62,14 @@ def enqueue(queue: str, how_many: int) -> list[Job]:
 
 
 def takers(queue: str) -> set[int]:
-    """Return the processes that took the jobs of a queue."""
+    """Return the workers whose processes took the jobs of a queue."""
     attempts = [attempt for job in shop.jobs.list(queue=queue) for attempt in job.history]
-    return {int(str(attempt["runner"]).split(":")[1]) for attempt in attempts}
+    return {parent_of(str(attempt["runner"]).split(":")[1]) for attempt in attempts}
+
+
+def parent_of(pid: str) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def test_workers_keep_to_their_queues(app: Flask, start_worker: StartWorker) -> None:

@@ -568,7 +568,7 @@ QUOTE = "Quote it as a whole."
 #: What is typed after ``flask jobs``, beside a running job ``running-1`` and a dead one, and the
 #: code that it ends with.
 BAD_COMMANDS: list[tuple[list[str], str, int]] = [
-    (["lits"], "No such command 'lits'. Did you mean 'list'?", 2),
+    (["statsu"], "No such command 'statsu'. Did you mean 'status'?", 2),
     (["list", "--everything"], "No such option '--everything'.", 2),
     (
         ["list", "--state", "failed"],

@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo run test lint types tests bench clean
+.PHONY: demo run test lint types tests faults bench clean
 
 demo: $(READY)  ## Start the example with its database and worker, feed it, show what came of it.
 	$(BIN)/python -m example_app.demo
@@ -25,7 +25,10 @@ types: $(READY)
 
 tests: $(READY)
 	$(BIN)/coverage erase
-	$(BIN)/pytest --cov --cov-report=term $(ARGS)
+	$(BIN)/pytest -m "not faults" --cov --cov-report=term --durations=15 $(ARGS)
+
+faults: $(READY)  ## Kill and stop whole workers, and see that nothing is lost.
+	$(BIN)/pytest -m faults $(ARGS)
 
 bench: $(READY)  ## Print the speed as ratios against raw pymongo in the same run.
 	$(BIN)/python -m benchmarks

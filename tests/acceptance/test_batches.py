@@ -24,6 +24,8 @@ if t.TYPE_CHECKING:
 TESTS = Path(batch_app.__file__).parent
 BATCHES, MEMBERS, WORKERS, KILLS = 50, 40, 3, 10
 
+pytestmark = pytest.mark.faults
+
 Document: t.TypeAlias = dict[str, t.Any]
 
 

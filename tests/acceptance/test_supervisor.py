@@ -24,6 +24,8 @@ if t.TYPE_CHECKING:
 
 TESTS = Path(fleet_app.__file__).parent
 
+pytestmark = pytest.mark.faults
+
 Document: t.TypeAlias = dict[str, t.Any]
 
 AS_PROCESS_ONE = (

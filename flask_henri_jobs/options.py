@@ -191,6 +191,16 @@ def as_key(value: object, where: str) -> str:
     return key
 
 
+def _as_task_name(value: object, where: str) -> str:
+    name = checked_name(value, where)
+    # A unique key of such a task would be taken for one of the queue's own, and never be freed.
+    if f"{name}:".startswith(OWN_KEYS):
+        raise ConfigError(
+            f"{where} is {shown(name)}, which is the queue's own.", hint="Choose another."
+        )
+    return name
+
+
 def _as_unique(value: object, where: str) -> UniqueOption:
     if isinstance(value, bool | str) or callable(value):
         return t.cast(UniqueOption, value)
@@ -233,7 +243,7 @@ def _as_conflict(value: object, where: str) -> str:
 
 
 _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
-    "name": checked_name,
+    "name": _as_task_name,
     "queue": as_queue,
     "priority": as_priority,
     "max_attempts": as_attempts,

@@ -124,3 +124,12 @@ def test_each_option_is_in_one_list() -> None:
         assert not known & later.keys()
         assert not known & celery.keys()
         assert not later.keys() & celery.keys()
+
+
+@pytest.mark.parametrize("name", ["batch", "recurring", "after", "batch:7"])
+def test_names_of_the_queues_own(name: str) -> None:
+    """Q7: a task whose unique keys would look like the queue's own is refused."""
+    with pytest.raises(ConfigError, match="which is the queue's own"):
+        TaskDefaults.read({"name": name}, f"the task {name}")
+
+    assert TaskDefaults.read({"name": "batches"}, "the task batches").name == "batches"

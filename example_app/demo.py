@@ -42,7 +42,9 @@ def main(arguments: t.Sequence[str] | None = None) -> int:
     """Run the demonstration. Return 0 where all is as the files say."""
     options = _options(arguments)
     # A stop by SIGTERM ends the processes below, as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Said for both: a shell that starts the demo in the background has Ctrl-C ignored.
+    for stopping in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stopping, signal.default_int_handler)
     with tempfile.TemporaryFile() as log:
         try:
             faults = perform(options, sys.stderr if options.serve else log)

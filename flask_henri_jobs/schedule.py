@@ -29,6 +29,7 @@ LONGEST_NAME = 256
 """In bytes, so that the unique key of a slot has room for it."""
 HIGHEST_PRIORITY = 100
 MISSED_AFTER_MS = 60_000
+SLOT = "recurring:"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PERIOD = re.compile(r"[1-9]\d{3,12}", re.ASCII)
@@ -142,7 +143,7 @@ class Schedule:
 
     def slot_key(self, due: int) -> str:
         """Return the unique key of the one job of a slot (S1)."""
-        return f"recurring:{self.name}:{due}"
+        return slot_key(self.name, due)
 
     @property
     def zone(self) -> tzinfo:
@@ -202,10 +203,22 @@ def is_missed(due: int, now: int) -> bool:
     return now - due > MISSED_AFTER_MS
 
 
+def slot_key(name: str, due: int) -> str:
+    """Return the unique key of the one job of a schedule's slot (S1)."""
+    return f"{SLOT}{name}:{due}"
+
+
+def schedule_of(unique_key: str | None) -> str | None:
+    """Return the schedule that enqueued the job with this key; ``None`` where none did."""
+    if due_of(unique_key) is None:
+        return None
+    return t.cast("str", unique_key).removeprefix(SLOT).rpartition(":")[0]
+
+
 def due_of(unique_key: str | None) -> int | None:
     """Return the slot of the job with this key; ``None`` where no schedule enqueued it (S8)."""
     match (unique_key or "").rpartition(":"):
-        case key, ":", due if key.startswith("recurring:") and due.isdecimal():
+        case key, ":", due if key.startswith(SLOT) and due.isdecimal():
             return int(due)
     return None
 

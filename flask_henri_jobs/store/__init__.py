@@ -64,6 +64,7 @@ class Store:
     def open(cls, settings: Settings, connection: Connection) -> Store:
         """Return the store on a connection. Nothing is asked of the database."""
         clock, jobs = connection.clock, connection.collection()
+        schedules = connection.collection("schedules")
         kept_batches = connection.collection("batches")
         admin = Admin(jobs, kept_batches, clock.now)
         batches = Batches(jobs, kept_batches, clock.now, admin)
@@ -82,8 +83,8 @@ class Store:
             batches=batches,
             tallies=Tallies(jobs, kept_batches, clock.now, batches),
             figures=Figures(jobs, clock.now),
-            pruning=Pruning(jobs, kept_batches, clock.now),
-            schedules=Schedules(connection.collection("schedules"), clock.now),
+            pruning=Pruning(jobs, kept_batches, schedules, clock.now),
+            schedules=Schedules(schedules, clock.now),
             runners=Runners(connection.collection("runners"), jobs, clock),
         )
 

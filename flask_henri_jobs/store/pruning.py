@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from ..checks import checked_choice, checked_int
 from ..errors import InvalidFilter
 from ..job import DEAD, DONE, keeps_key
+from ..schedule import schedule_of, slot_key
 from .connection import answering
 from .filters import RECENT
 from .walks import MOST_EXAMINED, OLDEST, STEP, Place, Walk, older_than, place_of
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pymongo.collection import Collection
 
@@ -38,6 +39,7 @@ class Pruning:
 
     jobs: Collection[Document]
     batches: Collection[Document]
+    schedules: Collection[Document]
     now: Callable[[], Moment]
     _reached: dict[str, Place] = field(default_factory=dict)
 
@@ -69,11 +71,14 @@ class Pruning:
         with answering("pruning"):
             batches = {row["_id"]: _batch_of(row) for row in rows}
             unfinished = self._unfinished({batch for batch in batches.values() if batch})
+            to_come = self._slots_to_come(row.get("unique_key") for row in rows)
             recently = self.now() - OWN_KEPT
             ids = [
                 row["_id"]
                 for row in rows
-                if batches[row["_id"]] not in unfinished and not _is_own_since(recently, row)
+                if batches[row["_id"]] not in unfinished
+                and row.get("unique_key") not in to_come
+                and not _is_own_since(recently, row)
             ]
             if not ids:
                 return 0
@@ -86,6 +91,18 @@ class Pruning:
             return set()
         which = {"_id": {"$in": list(batches)}, "finished_at": None}
         return {batch["_id"] for batch in self.batches.find(which, {"_id": True})}
+
+    def _slots_to_come(self, keys: Iterable[str | None]) -> set[str]:
+        """Return those of the keys whose schedules have not moved on from that slot.
+
+        A runner that enqueued the job and was killed leaves the schedule there, and the next to
+        come to it must find the job, however long nobody did (S1).
+        """
+        names = {name for key in keys if (name := schedule_of(key)) is not None}
+        if not names:
+            return set()
+        found = self.schedules.find({"_id": {"$in": [*names]}}, {"next_run_at": True})
+        return {slot_key(one["_id"], int(one["next_run_at"])) for one in found}
 
 
 def _batch_of(row: Document) -> str | None:

@@ -178,7 +178,7 @@ def test_prune(
     large: Collection[Document], batches: Collection[Document], asked: Asked, end: int
 ) -> None:
     """Q12: a step of pruning reads what it deletes, however much there is."""
-    pruning = Pruning(large, batches, lambda: end)
+    pruning = Pruning(large, batches, large.database["schedules"], lambda: end)
     before = large.count_documents({"state": "done"})
 
     plans = asked(lambda: pruning.prune("done", end, limit=100))

@@ -21,7 +21,7 @@ if t.TYPE_CHECKING:
 
 @pytest.fixture
 def pruning(jobs: Collection[Document], batches: Collection[Document], now: Now) -> Pruning:
-    return Pruning(jobs, batches, now)
+    return Pruning(jobs, batches, jobs.database["henri_jobs_schedules"], now)
 
 
 def ids(pruning: Pruning) -> list[str]:
@@ -78,6 +78,22 @@ def test_jobs_of_the_queue_itself(pruning: Pruning, stored: Stored, now: Now, ke
     assert sum(pruning.prune("done", now()) for _ in range(2)) == 1
 
 
+def test_a_slot_that_its_schedule_has_not_passed(
+    pruning: Pruning, stored: Stored, now: Now
+) -> None:
+    """S1: the job of a slot stays until its schedule has moved on, however long that takes."""
+    due = now()
+    for slot in (due, due - 1):
+        stored(f"slot-{slot}", "done", unique_key=f"recurring:a:b:{slot}")
+    pruning.schedules.insert_one({"_id": "a:b", "next_run_at": float(due)})
+    now.advance(ms=10 * OWN_KEPT)
+
+    assert pruning.prune("done", now()) == 1
+    assert ids(pruning) == [f"slot-{due}"]
+    pruning.schedules.update_one({}, {"$set": {"next_run_at": due + 60_000}})
+    assert sum(pruning.prune("done", now()) for _ in range(2)) == 1
+
+
 def test_callback_of_an_unfinished_batch(pruning: Pruning, stored: Stored, now: Now) -> None:
     """A batch's callback stays until its batch is finished, or it would be enqueued again."""
     pruning.batches.insert_one({"_id": "b", "finished_at": None})
@@ -117,5 +133,6 @@ def test_refused(pruning: Pruning, stored: Stored, now: Now, state: str, limit: 
 def test_outage(unreachable: MongoClient[Document], now: Now) -> None:
     """A database that is away is StoreUnavailable."""
     database = unreachable["any"]
+    pruning = Pruning(database["jobs"], database["batches"], database["schedules"], now)
     with pytest.raises(StoreUnavailable, match="did not answer"), pymongo.timeout(0.1):
-        Pruning(database["jobs"], database["batches"], now).prune("done", now())
+        pruning.prune("done", now())

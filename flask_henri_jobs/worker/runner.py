@@ -38,7 +38,6 @@ if t.TYPE_CHECKING:
     from flask import Flask
 
     from ..job import Job
-    from ..outcome import RetryPolicy
     from ..registry import Registry
     from ..settings import Settings
     from ..store import Store
@@ -81,7 +80,7 @@ class Runner:
         self._in_a_hurry = False
         self._once = False
         self._taken = 0
-        self._policies: dict[str, RetryPolicy] = {}
+        self._policies = tasks.policies(settings.backoff)
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -258,6 +257,7 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
+        self._threads.stop(CLOSING_SECONDS if finished else 0.0)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -305,12 +305,19 @@ class Runner:
 
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
-        if self._keeper.may_begin(job):
-            # In no variable: the frames of a failed task lead back to this one, in a circle then.
-            self._committer.hand_over(self._performed(job))
-        else:
-            never_begun = Ending(job, Snoozed(at=0, run_at=0))
-            self._announcer.announce(Settled(never_begun, None))
+        is_seen_to = False
+        try:
+            if self._keeper.may_begin(job):
+                # In no variable: the frames of a failed task lead back to this one, in a circle.
+                self._committer.hand_over(self._performed(job))
+            else:
+                never_begun = Ending(job, Snoozed(at=0, run_at=0))
+                self._announcer.announce(Settled(never_begun, None))
+            is_seen_to = True
+        finally:
+            if not is_seen_to:
+                # Without heartbeats it is recovered; with them it would run for ever.
+                self._holdings.drop([job])
 
     def _performed(self, job: Job) -> Ending:
         began = steady_seconds()
@@ -334,9 +341,10 @@ class Runner:
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]
-        policy = self._policies.get(job.name)
-        if policy is None:
-            policy = self._policies[job.name] = task.policy(self._settings.backoff)
+        if task.name not in self._policies:
+            # It was declared late, as by a module that another task imports.
+            self._policies[task.name] = task.policy(self._settings.backoff)
+        policy = self._policies[task.name]
         return Execution(self._app, job, task, policy, self._store.clock.now).run()
 
     def _tell(self, signal: NamedSignal) -> None:

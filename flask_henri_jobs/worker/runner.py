@@ -93,7 +93,9 @@ class Runner:
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
         )
-        self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
+        self._committer = Committer(
+            store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
+        )
         self._keeper = Keeper(
             store.leases,
             store.permits,
@@ -330,12 +332,13 @@ class Runner:
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
-        jobs = [settled.ending.job for settled in group]
-        self._store.permits.give_back(jobs)
-        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
-        # callback of their batch is to be seen by then.
+        self._store.permits.give_back(settled.ending.job for settled in group)
         self._aftermath.follow(group)
-        self._holdings.drop(jobs)
+
+    def _let_go(self, group: list[Settled]) -> None:
+        # After all else: with --once the runner ends when it holds none, and the callback of their
+        # batch is to be seen by then.
+        self._holdings.drop(settled.ending.job for settled in group)
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 

@@ -50,7 +50,10 @@ store.connection
 store.documents
 store.indexes
 store.filters
+store.conflicts
+store.transactions
 store.inbox
+store.inbox_in_transaction
 store.permits
 store.rates
 store.candidates

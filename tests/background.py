@@ -61,7 +61,6 @@ class Background:
         self.environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
             "NO_COLOR": "1",
         }
         self._folder = folder

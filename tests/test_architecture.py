@@ -94,6 +94,7 @@ worker.holdings
 worker.pace
 worker.execution
 worker.threads
+worker.failure_log
 worker.committer
 worker.aftermath
 worker.keeper

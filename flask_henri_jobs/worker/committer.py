@@ -12,6 +12,7 @@ from .. import signals
 from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
+from .failure_log import log_failure
 from .loop import Loop
 
 if t.TYPE_CHECKING:
@@ -181,6 +182,7 @@ def _send(settled: Settled, app: Flask) -> None:
     if job is None:
         emit(signals.job_lost, app, job=ending.job)
         return
+    log_failure(job, ending.attempt, ending.outcome, ending.raised)
     failed = {"job": job, "error": ending.raised, "attempt": ending.attempt}
     match ending.outcome:
         case Done():

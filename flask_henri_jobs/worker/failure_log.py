@@ -28,7 +28,7 @@ def log_failure(job: Job, attempt: int, outcome: Outcome, raised: BaseException 
             logger.warning(
                 "Attempt %d of %d at %s failed, and the next is due in %s: %s (job %s)",
                 *(attempt, job.max_attempts, job.name),
-                *(to_text(timedelta(milliseconds=run_at - at)), failure.message, job.id),
+                *(_about(run_at - at), failure.message, job.id),
             )
         case Dead(reason=reason, failure=failure):
             level = _LEVELS.get(reason, logging.WARNING)
@@ -40,3 +40,10 @@ def log_failure(job: Job, attempt: int, outcome: Outcome, raised: BaseException 
             )
         case _:
             pass
+
+
+def _about(wait: int) -> str:
+    """Return milliseconds as people say them: in whole seconds, where it is some."""
+    if wait < 1000:
+        return to_text(timedelta(milliseconds=wait))
+    return to_text(timedelta(seconds=round(wait / 1000)))

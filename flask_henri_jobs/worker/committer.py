@@ -15,6 +15,7 @@ from ..errors import StoreUnavailable
 from ..log import logger
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit_safely
+from .failure_log import log_failure
 from .loop import Loop
 from .telling import tell
 
@@ -221,6 +222,7 @@ def _send(settled: Settled, app: Flask) -> None:
     if job is None:
         emit_safely(signals.job_lost, app, job=ending.job)
         return
+    log_failure(job, ending.attempt, ending.outcome, ending.raised)
     failed = {"job": job, "error": ending.raised, "attempt": ending.attempt}
     match ending.outcome:
         case Done():

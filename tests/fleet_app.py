@@ -50,6 +50,12 @@ def slow(seconds: float) -> None:
     note(finished=True)
 
 
+@jobs.task(name="silent")
+def silent(seconds: float) -> None:
+    """Take so long, and ask no database for anything."""
+    threading.Event().wait(seconds)
+
+
 @jobs.task(name="poison", max_attempts=3)
 def poison() -> None:
     """End the process, once those beside it have begun."""

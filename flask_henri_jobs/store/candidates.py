@@ -96,6 +96,9 @@ class Candidates:
 
         :param queues: Take from these only; None takes from every queue that has work.
         """
+        if at_most < 1:
+            # To the server, a limit of none is no limit.
+            return []
         named = self.queues_with_work() if queues is None else queues
         found: list[Document] = []
         stepped = 0

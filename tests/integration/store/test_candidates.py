@@ -195,6 +195,18 @@ def test_what_is_not_due(jobs: Collection[Document], candidates: Candidates, now
     assert ids(candidates.read(None, 10, now(), every)) == ["urgent, later", "now", "later"]
 
 
+@pytest.mark.parametrize("backlog", [0, 3])
+def test_none_at_all(
+    jobs: Collection[Document], candidates: Candidates, now: Now, recorder: Recorder, backlog: int
+) -> None:
+    """W4: A runner whose jobs have just become long asks for none, and nothing is read for it."""
+    jobs.insert_many([waiting(str(n), now()) for n in range(backlog)] or [waiting("a", now() + 1)])
+    recorder.commands.clear()
+
+    assert candidates.read(["default"], 0, now(), every) == []
+    assert recorder.commands == []
+
+
 def test_no_queue(candidates: Candidates, now: Now) -> None:
     """A claim from no queue, or over queues that have nothing, takes nothing."""
     assert candidates.read(None, 10, now(), every) == []

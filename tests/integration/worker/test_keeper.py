@@ -218,7 +218,7 @@ def test_waiting_for_a_database_that_is_away(
     seconds.now += STUCK_AFTER
     answer: list[bool] = []
 
-    with failing(client, "update", times=6, **CLOSED):
+    with failing(client, "update", times=2, **CLOSED):
         asker = threading.Thread(target=lambda: answer.append(keeper.may_begin(job)))
         asker.start()
         asker.join(20)
@@ -266,7 +266,7 @@ def test_heartbeats_go_on_after_an_outage(
         beat.set()
 
     monkeypatch.setattr(Holdings, "renew", renewed)
-    with failing(client, "update", times=4, **CLOSED):
+    with failing(client, "update", times=2, **CLOSED):
         keeper.start()
         assert beat.wait(20)
         assert keeper.stop(10)

@@ -50,6 +50,7 @@ store.connection
 store.documents
 store.indexes
 store.filters
+store.wakeups
 store.inbox
 store.permits
 store.rates
@@ -70,7 +71,7 @@ store.tallies
 store.admin
 store.figures
 store.pruning
-store.wakeups
+store.tail
 store
 refused_options
 options
@@ -87,6 +88,7 @@ limit_status
 batch_operations
 operations
 worker.loop
+worker.alarm
 worker.marks
 worker.recycling
 worker.post

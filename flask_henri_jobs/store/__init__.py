@@ -22,8 +22,10 @@ from .pruning import Pruning
 from .runners import Runners
 from .schedules import Schedules
 from .suspects import Suspects
+from .tail import Tail
 from .tallies import Tallies
 from .waiting_keys import WaitingKeys
+from .wakeups import Wakeups
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -59,6 +61,8 @@ class Store:
     pruning: Pruning
     schedules: Schedules
     runners: Runners
+    wakeups: Wakeups
+    tail: Tail
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -66,7 +70,9 @@ class Store:
         clock, jobs = connection.clock, connection.collection()
         schedules = connection.collection("schedules")
         kept_batches = connection.collection("batches")
-        admin = Admin(jobs, kept_batches, clock.now)
+        wakeups = Wakeups(connection.collection("wakeups"), clock.now, may_make=settings.install)
+        tail = Tail(connection, wakeups, settings.poll_interval.total_seconds())
+        admin = Admin(jobs, kept_batches, clock.now, wakeups.ring_for)
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
@@ -74,9 +80,17 @@ class Store:
         return cls(
             connection=connection,
             clock=clock,
-            inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
-            claims=Claims(jobs, clock.now, Candidates(jobs), limited, Suspects(jobs), admin),
-            leases=Leases(jobs, clock, permits, admin),
+            inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin, wakeups.ring_for),
+            claims=Claims(
+                jobs,
+                clock.now,
+                Candidates(jobs),
+                limited,
+                Suspects(jobs),
+                admin,
+                wakeups.ring_for,
+            ),
+            leases=Leases(jobs, clock, permits, admin, wakeups.ring_for),
             permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
@@ -86,16 +100,22 @@ class Store:
             pruning=Pruning(jobs, kept_batches, schedules, clock.now),
             schedules=Schedules(schedules, clock.now),
             runners=Runners(connection.collection("runners"), jobs, clock),
+            wakeups=wakeups,
+            tail=tail,
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
-        """See to it that every index is there. Return the names of those that were made."""
+        """See to it that every index is there, and the wake-up collection.
+
+        :return: The names of those that were made.
+        """
         with answering("the install", within.total_seconds()):
-            return [
+            made = [
                 name
                 for collection, declared in self._declared()
                 for name in indexes.create(collection, declared)
             ]
+            return made + self.wakeups.install()
 
     def uninstall(self) -> list[str]:
         """Drop the queue's collections, and with them every job. Return their names."""

@@ -119,6 +119,14 @@ class Candidates:
             self._queues_until = self.steady() + QUEUES_SECONDS
         return self._queues
 
+    def queues_known(self) -> tuple[str, ...]:
+        """Return the queues that had waiting jobs when somebody last looked, or told of them."""
+        return self._queues
+
+    def learn(self, queues: Iterable[str]) -> None:
+        """Take note of queues that have work."""
+        self._queues += tuple(queue for queue in queues if queue not in self._queues)
+
     def look_again(self) -> None:
         """Forget which queues have work, and what was stepped over."""
         self._queues_until = 0.0

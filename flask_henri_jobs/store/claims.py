@@ -6,7 +6,7 @@ import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from types import MappingProxyType
 
 import pymongo
@@ -19,6 +19,8 @@ from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
+from .limited import Choice
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
@@ -27,8 +29,9 @@ if t.TYPE_CHECKING:
 
     from ..limit import Limit
     from .candidates import Candidates
-    from .limited import Choice, LimitedWork
+    from .limited import LimitedWork
     from .suspects import Suspects
+    from .wakeups import RingFor
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -47,6 +50,7 @@ class Wish:
     :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
+    :param rung: The queues that it was woken for, and is in a hurry for.
     """
 
     runner: str
@@ -56,6 +60,7 @@ class Wish:
     takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    rung: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -77,6 +82,7 @@ class Claims:
     limited: LimitedWork
     suspects: Suspects
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
     steady: Callable[[], float] = steady_seconds
     _doubts: list[_Doubt] = field(default_factory=list)
 
@@ -132,15 +138,24 @@ class Claims:
             keyless[limit.group].append(row["_id"])
             return False
 
-        shares = wish.queues.shares(self.candidates.queues_with_work)
+        candidates = self.candidates
+        candidates.learn(wish.rung)
+        shares = wish.queues.shares(
+            candidates.queues_known if wish.rung else candidates.queues_with_work
+        )
         most = wish.at_most + wish.ahead
         unlimited = [
             row
             for queues in shares.values()
-            for row in self.candidates.read(queues, most, now, is_unlimited)
+            for row in candidates.read(queues, most, now, is_unlimited)
         ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
+        if wish.rung and len(shares) == 1:
+            if 0 < len(unlimited) < wish.at_most:
+                # Threads are left for limited work too, which the next look, at once, sees to.
+                return Choice(list(takewhile(wish.takes, unlimited)))
+            self.limited.keys.look_again()
         return self.limited.choose(unlimited, shares, wish, now=now, token=token)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
@@ -244,12 +259,15 @@ class Claims:
             return 0
         update = handed_back(self.now(), run_at)
         with answering("a hand-back"):
-            return sum(
+            back = sum(
                 self.jobs.update_many(
                     {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
                 ).modified_count
                 for token, ids in _by_token(jobs).items()
             )
+            due = {} if run_at is None else {"run_at": run_at}
+            self.ring_for({**job.row, **due} for job in jobs)
+            return back
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

@@ -13,6 +13,7 @@ from ..job import PENDING, Document, Job, Rows
 from .connection import answering, is_outage
 from .documents import update_of
 from .indexes import Index
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Moment
+    from .wakeups import RingFor
 
 OnConflict: t.TypeAlias = t.Literal["return", "raise", "replace"]
 
@@ -43,12 +45,14 @@ class Inbox:
 
     :param jobs: The collection with the write concern that enqueueing has.
     :param timeout: No enqueue takes longer (Q11).
+    :param ring_for: Wakes runners for jobs that are stored (W3).
     """
 
     jobs: Collection[Document]
     now: Callable[[], Moment]
     timeout: timedelta
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
 
     def add(self, row: Document, on_conflict: OnConflict = "return") -> Job:
         """Store a job, or return the one that is there already under its id or unique key.
@@ -70,6 +74,7 @@ class Inbox:
                     if holder is not None:
                         return Job(holder, self.rows, created=False)
                 else:
+                    self.ring_for([row])
                     return Job(row, self.rows)
 
     def add_many(self, rows: Sequence[Document], on_conflict: OnConflict = "return") -> list[Job]:
@@ -93,6 +98,7 @@ class Inbox:
             # One look for all of them; what it leaves open goes the way of a single enqueue.
             asked = [rows[at] for at in refused] if on_conflict == "return" else []
             holders = self._holders_of(asked) if asked else {}
+        self.ring_for(row for at, row in enumerate(rows) if at not in refused)
         for at, row in enumerate(rows):
             if at not in refused:
                 yield Job(row, self.rows)
@@ -187,12 +193,15 @@ class Inbox:
         # What the old moment's expiry was does not bound the new one.
         removed = [] if "expires_at" in row else ["expires_at"]
         update = update_of(fields | {"updated_at": self.now()}, removed)
-        return self.jobs.find_one_and_update(
+        replaced = self.jobs.find_one_and_update(
             {"_id": holder["_id"], "unique_key": row["unique_key"], "state": PENDING},
             # A runner that read the old arguments no longer matches the row (A1).
             update | {"$inc": {"revision": 1}},
             return_document=ReturnDocument.AFTER,
         )
+        if replaced is not None:
+            self.ring_for([replaced])
+        return replaced
 
 
 def _same_tenant(holder: Document, row: Document) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 
 from .. import signals
 from ..clock import steady_seconds
 from ..ids import new_runner_id
+from ..job import PENDING
 from ..log import logger
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from .aftermath import Aftermath
+from .alarm import Alarm
 from .apart import Apart
 from .appetite import Appetite
 from .committer import Announcer, Committer, Settled
@@ -87,6 +90,13 @@ class Runner:
         self._appetite = Appetite(
             self.id, self._queues, tasks.limits(), self._threads, self._strangers
         )
+        self._alarm = Alarm(
+            self._queues.selection,
+            self._wakeup.ring,
+            lambda: self._threads.idle > 0,
+            store.clock.now,
+            settings.poll_interval.total_seconds(),
+        )
         self._announcer = Announcer(app)
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
@@ -131,7 +141,8 @@ class Runner:
         self._once = once
         self._start()
         try:
-            self._feed_until_stopped(Rounds("the runner", self.feed_threads))
+            with self._listening():
+                self._feed_until_stopped(Rounds("the runner", self.feed_threads))
         finally:
             self._stop()
 
@@ -153,12 +164,14 @@ class Runner:
         free = self._appetite.free_threads()
         if not free and not self._appetite.runs_dry:
             return self._wait_for_threads()
-        wish = self._appetite.wish(free)
+        rung = self._alarm.answer()
+        wish = self._appetite.wish(free, rung)
         known_at = self._holdings.now()
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
             self._begin(jobs, known_at)
             self._strangers.send_away(self._store.claims)
+        self._alarm.looked(rung, found=bool(jobs))
         self._appetite.took(jobs, free)
         return 0.0 if jobs and self._threads.idle else self._longest_wait
 
@@ -175,7 +188,7 @@ class Runner:
             self._apart.took(bool(jobs))
             if self._apart.is_over:
                 self.stop()
-        return min(self._poll_seconds, LONGEST_WAIT)
+        return min(self._settings.poll_interval.total_seconds(), LONGEST_WAIT)
 
     def _are_suspects_due(self) -> bool:
         with self._outages.asking():
@@ -197,13 +210,14 @@ class Runner:
 
     @property
     def _longest_wait(self) -> float:
-        return (
-            min(self._poll_seconds, LONGEST_WAIT) if self._threads.waiting else self._poll_seconds
-        )
+        seconds = self._alarm.seconds()
+        return min(seconds, LONGEST_WAIT) if self._threads.waiting else seconds
 
-    @property
-    def _poll_seconds(self) -> float:
-        return self._settings.poll_interval.total_seconds()
+    def _listening(self) -> contextlib.AbstractContextManager[None]:
+        """Hear the rings within the block, unless the runner never sleeps for long."""
+        if self._once or self._post.role is Role.SUSPECTS:
+            return contextlib.nullcontext()
+        return self._store.tail.heard_by(self._alarm)
 
     def _feed_until_stopped(self, rounds: Rounds) -> None:
         looked_twice = False
@@ -318,6 +332,7 @@ class Runner:
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
         jobs = [settled.ending.job for settled in group]
+        self._ring_for_put_back(group)
         self._store.permits.give_back(jobs)
         # Before the jobs are dropped: with --once the runner ends when it holds none, and the
         # callback of their batch is to be seen by then.
@@ -325,6 +340,13 @@ class Runner:
         self._holdings.drop(jobs)
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
+
+    def _ring_for_put_back(self, group: list[Settled]) -> None:
+        rows = [settled.job.row for settled in group if settled.job is not None]
+        if back := [row for row in rows if row["state"] == PENDING]:
+            self._store.wakeups.ring_for(back)
+            # The others hear of the first of them only.
+            self._alarm.expect_all(back)
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]

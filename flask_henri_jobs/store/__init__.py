@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,7 @@ from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
 from .figures import Figures
 from .inbox import Inbox, unique_index
+from .inbox_in_transaction import TransactionalInbox
 from .leases import Leases
 from .limited import LimitedWork
 from .outcomes import Outcomes
@@ -24,15 +26,19 @@ from .schedules import Schedules
 from .suspects import Suspects
 from .tail import Tail
 from .tallies import Tallies
+from .transactions import Transactions, after_commit
 from .waiting_keys import WaitingKeys
 from .wakeups import Wakeups
 
 if t.TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pymongo.collection import Collection
 
     from ..clock import Clock
     from ..job import Document
     from ..settings import Settings
+    from .connection import Session
 
 COLLECTIONS = frozenset(
     {"batches", "limits", "pauses", "rates", "runners", "schedules", "waiting", "wakeups"}
@@ -61,6 +67,7 @@ class Store:
     pruning: Pruning
     schedules: Schedules
     runners: Runners
+    transactions: Transactions
     wakeups: Wakeups
     tail: Tail
 
@@ -100,8 +107,39 @@ class Store:
             pruning=Pruning(jobs, kept_batches, schedules, clock.now),
             schedules=Schedules(schedules, clock.now),
             runners=Runners(connection.collection("runners"), jobs, clock),
+            transactions=Transactions(connection),
             wakeups=wakeups,
             tail=tail,
+        )
+
+    def inbox_in(self, session: Session | None) -> Inbox | TransactionalInbox:
+        """Return where jobs enter the queue; with a session, if its transaction commits (X1).
+
+        :raises TransactionRefused: The session cannot carry them.
+        """
+        if session is None:
+            return self.inbox
+        jobs = self.transactions.collection(session)
+
+        def ring_after_commit(rows: Iterable[Mapping[str, t.Any]]) -> None:
+            after_commit(session, functools.partial(self.wakeups.ring_for, list(rows)))
+
+        return TransactionalInbox(
+            jobs, self.clock.now, self.inbox.timeout, self.admin, ring_after_commit
+        )
+
+    def batches_in(self, session: Session | None) -> Batches:
+        """Return the batches; with a session, as they are in its transaction (X1).
+
+        :raises TransactionRefused: The session cannot carry them.
+        """
+        if session is None:
+            return self.batches
+        return Batches(
+            self.transactions.collection(session),
+            self.transactions.collection(session, "batches"),
+            self.clock.now,
+            self.admin,
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:

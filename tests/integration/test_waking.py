@@ -254,3 +254,19 @@ def test_a_hand_back_wakes_others(
     work.delay("two")
     assert performed.has("two")
     may_end.set()
+
+
+def test_the_end_of_a_transaction_wakes(
+    jobs: HenriJobs, start_runner: StartRunner, performed: Performed
+) -> None:
+    """A7: a job that was stored in a transaction is rung for after the commit."""
+
+    @jobs.task
+    def work(what: str) -> None:
+        performed.note(what)
+
+    start_runner()
+    with jobs.client.start_session() as session, session.start_transaction():
+        work.using(session=session).delay("one")
+
+    assert performed.has("one")

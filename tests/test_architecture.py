@@ -67,6 +67,8 @@ store.outcomes
 store.schedules
 store.runners
 store.queues
+store.tail
+store.waits
 store.walks
 store.lookup
 store.batches
@@ -74,7 +76,6 @@ store.tallies
 store.admin
 store.figures
 store.pruning
-store.tail
 store
 refused_options
 options
@@ -92,6 +93,7 @@ batch_operations
 operations
 worker.loop
 worker.alarm
+worker.awaited
 worker.marks
 worker.recycling
 worker.post

@@ -28,6 +28,7 @@ from .tail import Tail
 from .tallies import Tallies
 from .transactions import Transactions, after_commit
 from .waiting_keys import WaitingKeys
+from .waits import Waits
 from .wakeups import Wakeups
 
 if t.TYPE_CHECKING:
@@ -79,7 +80,14 @@ class Store:
         kept_batches = connection.collection("batches")
         wakeups = Wakeups(connection.collection("wakeups"), clock.now, may_make=settings.install)
         tail = Tail(connection, wakeups, settings.poll_interval.total_seconds())
-        admin = Admin(jobs, kept_batches, clock.now, wakeups.ring_for)
+        admin = Admin(
+            jobs,
+            kept_batches,
+            clock.now,
+            wakeups.ring_for,
+            wakeups.ended,
+            waits=Waits(wakeups, tail).watched,
+        )
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs))

@@ -38,6 +38,7 @@ class Admin(Lookup):
     batches: Collection[Document]
     now: Callable[[], Moment]
     ring_for: RingFor = no_ring
+    ring_ended: Callable[[list[str]], None] = lambda _: None
 
     def delete(self, job_id: str) -> Job | None:
         """Delete a job. Return it as it was, or None where there is none with that id.
@@ -48,6 +49,7 @@ class Admin(Lookup):
         with answering(f"the deletion of job {job_id}"):
             while True:
                 if (row := self.jobs.find_one_and_delete(which)) is not None:
+                    self.ring_ended([job_id])
                     return Job(row, self)
                 # One that stopped running since is tried again.
                 state = self._state_of(job_id)

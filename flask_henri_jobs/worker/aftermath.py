@@ -19,6 +19,7 @@ if t.TYPE_CHECKING:
     from ..job import Job
     from ..settings import Settings
     from ..store import Store
+    from .awaited import Awaited
     from .committer import Announcer, Settled
     from .loop import Outages
 
@@ -34,6 +35,7 @@ class Aftermath:
     batch over (B3).
 
     :param on_enqueued: Called when callbacks were enqueued.
+    :param awaited: The jobs that somebody waits for.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class Aftermath:
         announcer: Announcer,
         outages: Outages,
         on_enqueued: Callable[[], None],
+        awaited: Awaited | None = None,
     ) -> None:
         self._store = store
         self._finisher = Finisher(settings, store)
         self._announcer = announcer
         self._outages = outages
         self._on_enqueued = on_enqueued
+        self._awaited = awaited
 
     def follow(self, group: Iterable[Settled]) -> None:
         """Count what ended of a group of attempts, once however often it is called with it."""
@@ -60,6 +64,9 @@ class Aftermath:
 
     def count(self, jobs: Iterable[Job]) -> None:
         """Count jobs that have just ended, and end the batches that are over."""
+        jobs = list(jobs)
+        if self._awaited is not None:
+            self._awaited.tell(jobs)
         ended = _by_batch(jobs)
         if ended:
             with self._outages.tolerated():

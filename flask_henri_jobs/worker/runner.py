@@ -19,6 +19,7 @@ from .aftermath import Aftermath
 from .alarm import Alarm
 from .apart import Apart
 from .appetite import Appetite
+from .awaited import Awaited
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
@@ -35,6 +36,7 @@ from .telling import tell
 from .threads import Threads
 
 if t.TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
     from blinker import NamedSignal
@@ -101,8 +103,9 @@ class Runner:
             settings.poll_interval.total_seconds(),
         )
         self._announcer = Announcer(app)
+        self._awaited = Awaited(store.wakeups.ended)
         self._aftermath = Aftermath(
-            store, settings, self._announcer, self._outages, self._wakeup.ring
+            store, settings, self._announcer, self._outages, self._wakeup.ring, self._awaited
         )
         self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
         self._keeper = Keeper(
@@ -216,11 +219,14 @@ class Runner:
         seconds = self._alarm.seconds()
         return min(seconds, LONGEST_WAIT) if self._threads.waiting else seconds
 
-    def _listening(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
         """Hear the rings within the block, unless the runner never sleeps for long."""
-        if self._once or self._post.role is Role.SUSPECTS:
-            return contextlib.nullcontext()
-        return self._store.tail.heard_by(self._alarm)
+        with contextlib.ExitStack() as stack:
+            if not self._once and self._post.role is not Role.SUSPECTS:
+                for listener in (self._alarm, self._awaited):
+                    stack.enter_context(self._store.tail.heard_by(listener))
+            yield
 
     def _feed_until_stopped(self, rounds: Rounds) -> None:
         looked_twice = False

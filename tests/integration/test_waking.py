@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 import typing as t
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from flask_henri_jobs import HenriJobs, Snooze
+from flask_henri_jobs import HenriJobs, JobFailed, Snooze
+from flask_henri_jobs.errors import UnknownJob
 from flask_henri_jobs.queues import QueueSelection
+from flask_henri_jobs.store import lookup
 from flask_henri_jobs.worker.runner import Runner
 from mongod import wait_until
 
@@ -18,6 +23,7 @@ if t.TYPE_CHECKING:
 
     from flask import Flask
 
+    from flask_henri_jobs import Job
     from integration.conftest import MakeApp
 
 PATIENCE = 20.0
@@ -270,3 +276,79 @@ def test_the_end_of_a_transaction_wakes(
         work.using(session=session).delay("one")
 
     assert performed.has("one")
+
+
+@pytest.mark.parametrize("ending", ["done", "dead"])
+def test_who_waits_is_told(
+    jobs: HenriJobs,
+    start_runner: StartRunner,
+    performed: Performed,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: str,
+) -> None:
+    """X3: ``job.wait`` is woken by the end of its job; a look by the clock alone would be late."""
+    monkeypatch.setattr(lookup, "FIRST_PAUSE", PATIENCE)
+    monkeypatch.setattr(lookup, "LONGEST_PAUSE", PATIENCE)
+    may_end = threading.Event()
+
+    @jobs.task(max_attempts=1)
+    def work() -> None:
+        performed.note("begun")
+        may_end.wait(PATIENCE)
+        if ending == "dead":
+            raise ValueError("on purpose")
+
+    runner = start_runner()
+    job = work.delay()
+    assert performed.has("begun")
+    waiting = threading.Thread(target=lambda: waited(job), daemon=True)
+    waiting.start()
+    wait_until(lambda: bool(runner._awaited._until), "the runner to be asked")
+    may_end.set()
+    began = time.monotonic()
+    waiting.join(PATIENCE)
+
+    assert time.monotonic() - began < PATIENCE / 2
+    assert job.state == ending
+
+
+def waited(job: Job) -> None:
+    with contextlib.suppress(JobFailed):
+        job.wait(PATIENCE)
+
+
+def listening() -> set[int | None]:
+    return {one.ident for one in threading.enumerate() if one.name == "henri-jobs-wakeups"}
+
+
+def test_many_wait_at_once(jobs: HenriJobs, start_runner: StartRunner) -> None:
+    """X3: the threads of a process that wait share one cursor, and each gets its own job's end."""
+
+    @jobs.task
+    def work(number: int) -> None: ...
+
+    before = listening()
+    start_runner()
+    all_jobs = work.delay_many({"number": number} for number in range(40))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(waited, all_jobs))
+
+    assert {job.state for job in all_jobs} == {"done"}
+    assert len(listening() - before) == 1
+
+
+def test_a_deleted_job_is_waited_for_no_longer(
+    jobs: HenriJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X3: an operator's deletion ends the wait."""
+    monkeypatch.setattr(lookup, "FIRST_PAUSE", PATIENCE)
+    job = jobs.enqueue("nobody")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(job.wait, PATIENCE)
+        wait_until(lambda: jobs.state.store.tail.is_open, "the wait to listen")
+        jobs.delete(job.id)
+        began = time.monotonic()
+        with pytest.raises(UnknownJob):
+            waiting.result(PATIENCE)
+
+    assert time.monotonic() - began < PATIENCE / 2

@@ -61,6 +61,7 @@ store.candidates
 store.suspects
 store.waiting_keys
 store.limited
+store.spread
 store.claims
 store.leases
 store.outcomes

@@ -20,6 +20,7 @@ from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
 from .limited import Choice
+from .spread import Spread
 from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Claims:
     rows: Rows | None = None
     ring_for: RingFor = no_ring
     steady: Callable[[], float] = steady_seconds
+    spread: Spread = field(default_factory=Spread)
     _doubts: list[_Doubt] = field(default_factory=list)
 
     def take(self, wish: Wish) -> list[Job]:
@@ -99,6 +101,7 @@ class Claims:
             choice = self._choose(wish, token)
             rows = _within(MOST_BYTES, choice.rows)
             jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+            self.spread.went(asked=len(rows), won=len(jobs))
             self._return_unused(choice.permits, jobs, token)
             return jobs
 
@@ -144,10 +147,11 @@ class Claims:
             candidates.queues_known if wish.rung else candidates.queues_with_work
         )
         most = wish.at_most + wish.ahead
+        reach = most * self.spread.width
         unlimited = [
             row
             for queues in shares.values()
-            for row in candidates.read(queues, most, now, is_unlimited)
+            for row in self.spread.part_of(candidates.read(queues, reach, now, is_unlimited), most)
         ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)

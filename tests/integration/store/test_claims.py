@@ -369,3 +369,23 @@ def test_order_of_a_claim(claims: Claims, stored: Stored) -> None:
     order = [(job.priority, job.row["run_at"]) for job in claimed]
     assert all(before < after for before, after in pairwise(order))
     assert len(order) == len(places)
+
+
+def test_who_loses_its_candidates_looks_farther(
+    jobs: Collection[Document], stored: Stored, now: Now
+) -> None:
+    """B3: a runner that won less than half takes a part farther on, and still in order."""
+    for number in range(40):
+        stored(f"{number:02}")
+    rival, claims = claims_on(jobs, now), claims_on(jobs, now)
+    claims.spread.chance = lambda parts: parts - 1
+
+    def overtaken(row: Document) -> bool:
+        if row["_id"] in {"00", "04"}:
+            assert len(rival.take(wish(4, runner="rival"))) == 4
+        return True
+
+    assert ids(claims.take(wish(4, wanted=overtaken))) == []
+    # The first four are the rival's, who takes the next four too: this one reads twice as many.
+    assert ids(claims.take(wish(4, wanted=overtaken))) == ["08", "09", "10", "11"]
+    assert ids(claims.take(wish(4))) == ["12", "13", "14", "15"]

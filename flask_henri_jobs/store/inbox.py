@@ -16,7 +16,7 @@ from .indexes import Index
 from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
     from datetime import timedelta
 
     from pymongo.collection import Collection
@@ -90,13 +90,25 @@ class Inbox:
                 raise
         return jobs
 
-    def _add_part(self, rows: Sequence[Document], on_conflict: OnConflict) -> Iterator[Job]:
+    def _add_part(self, rows: Sequence[Document], on_conflict: OnConflict) -> Iterable[Job]:
         with answering("an enqueue", self.timeout.total_seconds()):
             refused = self._insert_many(rows)
             # One look for all of them; what it leaves open goes the way of a single enqueue.
             asked = [rows[at] for at in refused] if on_conflict == "return" else []
             holders = self._holders_of(asked) if asked else {}
-        self.ring_for(row for at, row in enumerate(rows) if at not in refused)
+        if not refused:
+            self.ring_for(rows)
+            return [Job(row, self.rows) for row in rows]
+        self.ring_for([row for at, row in enumerate(rows) if at not in refused])
+        return self._created_or_held(rows, refused, holders, on_conflict)
+
+    def _created_or_held(
+        self,
+        rows: Sequence[Document],
+        refused: AbstractSet[int],
+        holders: Mapping[str, Document],
+        on_conflict: OnConflict,
+    ) -> Iterator[Job]:
         for at, row in enumerate(rows):
             if at not in refused:
                 yield Job(row, self.rows)

@@ -112,11 +112,11 @@ class Wakeups:
     def ring_for(self, rows: Iterable[Mapping[str, t.Any]]) -> None:
         """Wake the runners of each queue that has jobs among these, when the first is due."""
         soonest: dict[str, Moment] = {}
-        for row in rows:
-            run_at = int(row["run_at"])
-            soonest[row["queue"]] = min(run_at, soonest.get(row["queue"], run_at))
+        # Most of them are alike.
+        for queue, run_at in {(row["queue"], row["run_at"]) for row in rows}:
+            soonest[queue] = min(run_at, soonest.get(queue, run_at))
         for queue, moment in soonest.items():
-            self.ring(queue, moment)
+            self.ring(queue, int(moment))
 
     def await_end(self, job_id: str) -> None:
         """Ask whoever ends a job to ring when it has."""

@@ -104,6 +104,7 @@ worker.pace
 worker.coroutines
 worker.execution
 worker.threads
+worker.failure_log
 worker.committer
 worker.aftermath
 worker.keeper

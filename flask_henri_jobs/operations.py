@@ -199,8 +199,8 @@ class Operations:
     def wake(self, queue: str) -> None:
         """Have the runners of a queue look for jobs at once.
 
-        It is for jobs that a transaction of your own stored: nothing tells of its commit, and
-        they would be found by polling (W3).
+        It is for jobs that nothing rang for, such as those that another program stored: they
+        would be found by polling (W3).
         """
         self.state.store.wakeups.ring(checked_name(queue, "queue", error=InvalidFilter))
 

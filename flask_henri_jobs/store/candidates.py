@@ -79,6 +79,8 @@ class Candidates:
 
     jobs: Collection[Document]
     steady: Callable[[], float] = steady_seconds
+    is_clear: bool = False
+    """Whether the last look had nothing to step over."""
     _memories: dict[str, _Memory] = field(default_factory=dict)
     _queues: tuple[str, ...] = ()
     _queues_until: float = 0.0
@@ -110,6 +112,7 @@ class Candidates:
                 self._remember(named, row, now)
                 if found:
                     break
+        self.is_clear = not (stepped or self._memories)
         return found
 
     def queues_with_work(self) -> tuple[str, ...]:

@@ -100,7 +100,11 @@ class Appetite:
             wanted=self._is_wanted,
             limits=self._limits,
             rung=rung,
+            simple=self._simple_tasks() if rung and free == self._threads.count else (),
         )
+
+    def _simple_tasks(self) -> list[str]:
+        return [name for name in self._strangers.known if name not in self._limits]
 
     @property
     def _ahead_seconds(self) -> float:

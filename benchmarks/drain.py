@@ -12,7 +12,7 @@ import time
 import typing as t
 
 from .app import SEEN, fresh, jobs, limited, nothing, short
-from .processes import finish, running, until, worker
+from .processes import running, until, worker
 
 JOBS = 10_000
 PROCESSES = 2
@@ -52,7 +52,7 @@ def drained_by_raw(uri: str) -> float:
         with contextlib.ExitStack() as stack:
             raw = [sys.executable, "-m", "benchmarks.raw", uri, database]
             for process in [stack.enter_context(running(raw)) for _ in range(PROCESSES)]:
-                finish(process)
+                process.finish()
         return JOBS / seconds_of({"state": "done"}, JOBS)
 
 

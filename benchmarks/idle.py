@@ -40,7 +40,7 @@ def idleness(uri: str) -> t.Generator[Idle, None, None]:
         at_rest = operations_a_second(watcher)
         with worker(uri, database, "--processes", "1") as process:
             time.sleep(SETTLING)
-            pids = [process.pid, *runner_pids()]
+            pids = [process.popen.pid, *runner_pids()]
             while True:
                 used = sum(map(processor_seconds, pids))
                 operations = operations_a_second(watcher) - at_rest
@@ -111,4 +111,4 @@ def bare_bytes(uri: str, database: str) -> int:
     ]
     with running([sys.executable, "-c", "\n".join(lines)]) as process:
         until(lambda: jobs.database["ready"].find_one() is not None, "the application", process)
-        return resident_bytes(process.pid)
+        return resident_bytes(process.popen.pid)

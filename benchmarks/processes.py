@@ -8,37 +8,55 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import typing as t
+from dataclasses import dataclass
 from pathlib import Path
 
 from .app import jobs
 
-PATIENCE = 300.0
+PATIENCE = 120.0
 """Seconds after which a process, or what is waited for, is given up on."""
 
 FOLDER = Path(__file__).parents[1]
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that was started, and what it says on its standard error."""
+
+    popen: subprocess.Popen[bytes]
+    said: t.IO[bytes]
+
+    def finish(self) -> None:
+        """Wait for its end, which has to be a good one."""
+        if self.popen.wait(PATIENCE) != 0:
+            self.said.seek(0)
+            command = shlex.join(map(str, t.cast("list[str]", self.popen.args)))
+            raise RuntimeError(f"{command} failed:\n{self.said.read().decode()[-4000:]}")
+
+    def stop(self) -> None:
+        """Ask for its end, and wait for it."""
+        self.popen.send_signal(signal.SIGTERM)
+        self.finish()
+
+
 @contextlib.contextmanager
-def running(command: list[str], **environment: str) -> t.Iterator[subprocess.Popen[str]]:
+def running(command: list[str], **environment: str) -> t.Iterator[Process]:
     """Run a command, and see that it has ended afterwards, however that comes."""
-    quiet, kept = subprocess.DEVNULL, subprocess.PIPE
     env = {**os.environ, **environment}
-    with subprocess.Popen(
-        command, text=True, stdout=quiet, stderr=kept, env=env, cwd=FOLDER
-    ) as process:
+    # A file and no pipe: a worker tells of each job that dies, and would wait for a reader.
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=said, env=env, cwd=FOLDER
+        ) as popen,
+    ):
         try:
-            yield process
+            yield Process(popen, said)
         finally:
-            process.kill()
-
-
-def finish(process: subprocess.Popen[str]) -> None:
-    """Wait for the end of a process, which has to be a good one."""
-    _, told = process.communicate(timeout=PATIENCE)
-    if process.returncode != 0:
-        raise RuntimeError(f"{shlex.join(map(str, process.args))} failed:\n{told}")  # type: ignore[arg-type]
+            popen.kill()
 
 
 def worker_command(uri: str, database: str, *options: str) -> list[str]:
@@ -48,15 +66,12 @@ def worker_command(uri: str, database: str, *options: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def worker(
-    uri: str, database: str, *options: str, **environment: str
-) -> t.Iterator[subprocess.Popen[str]]:
+def worker(uri: str, database: str, *options: str, **environment: str) -> t.Iterator[Process]:
     """Have a worker at work within the block; it is stopped in order after it."""
     with running(worker_command(uri, database, *options), **environment) as process:
         until(lambda: runner_pids() != [], "a runner", process)
         yield process
-        process.send_signal(signal.SIGTERM)
-        finish(process)
+        process.stop()
 
 
 def runner_pids() -> list[int]:
@@ -64,17 +79,15 @@ def runner_pids() -> list[int]:
     return [row["pid"] for row in jobs.database["henri_jobs_runners"].find({}, ["pid"])]
 
 
-def until(
-    condition: t.Callable[[], bool], what: str, process: subprocess.Popen[str] | None = None
-) -> None:
+def until(condition: t.Callable[[], bool], what: str, process: Process | None = None) -> None:
     """Ask every 20 ms until the answer is yes.
 
     :param process: Which must not end meanwhile.
     """
     deadline = time.monotonic() + PATIENCE
     while not condition():
-        if process is not None and process.poll() is not None:
-            finish(process)
+        if process is not None and process.popen.poll() is not None:
+            process.finish()
         if time.monotonic() > deadline:
             raise TimeoutError(f"Waited {PATIENCE} s for {what}.")
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from example_app import create_app
 from example_app.extensions import jobs
 from example_app.tasks import import_rows
 
-from .processes import FOLDER, finish, running, until
+from .processes import FOLDER, running, until
 
 
 def seconds_above_import(uri: str) -> float:
@@ -38,8 +38,7 @@ def seconds_to_first_job(uri: str) -> float:
         began = jobs.state.store.clock.now()
         with running(command, **environment) as process:
             until(lambda: job.refresh().started_at is not None, "the first job", process)
-            process.terminate()
-            finish(process)
+            process.stop()
         jobs.client.drop_database(database)
         jobs.state.close()
     assert job.row["started_at"] is not None

@@ -22,6 +22,7 @@ LISTENS_SECONDS = 0.05
 
 LOOK_SECONDS = 0.01
 LONGEST_WAIT_IN_VAIN = 0.05
+YIELD_SECONDS = 0.002
 MOST_MOMENTS = 10_000
 """Moments that are remembered, the nearest; jobs of later ones are found by polling."""
 
@@ -72,11 +73,16 @@ class Alarm:
             self.expect(int(run_at), queue)
             return
         # Also where no thread is free: what the same burst rang for may come when one is.
-        self._listens_until = self._steady() + LISTENS_SECONDS
+        now = self._steady()
+        was_asleep = now >= self._listens_until
+        self._listens_until = now + LISTENS_SECONDS
         with self._lock:
             self._rung.add(queue)
         if self._is_free():
             self._wake()
+            if was_asleep:
+                # The runner's thread gets the interpreter at once, and need not wait for this one.
+                time.sleep(YIELD_SECONDS)
 
     def may_have_missed(self) -> None:
         """Have the runner look once, whatever the reason."""

@@ -111,8 +111,8 @@ class Between(Candidates):
     __slots__ = ("happens",)
     happens: Callable[[], object]
 
-    def read(self, *args: t.Any) -> list[Document]:
-        rows = super().read(*args)
+    def read(self, *args: t.Any, **how: t.Any) -> list[Document]:
+        rows = super().read(*args, **how)
         self.happens()
         return rows
 

@@ -15,7 +15,7 @@ from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
-from .alarm import Alarm
+from .alarm import YIELD_SECONDS, Alarm
 from .apart import Apart
 from .appetite import Appetite
 from .awaited import Awaited
@@ -185,7 +185,10 @@ class Runner:
             self._strangers.send_away(self._store.claims)
         self._alarm.looked(rung, found=bool(jobs))
         self._appetite.took(jobs, free)
-        return 0.0 if jobs and self._threads.idle else self._longest_wait
+        if jobs and self._threads.idle:
+            # The thread that has the job gets the interpreter before the next look does.
+            return YIELD_SECONDS if rung else 0.0
+        return self._longest_wait
 
     def _feed_suspect(self) -> float:
         """Take one suspect, once nothing else is in hand. Return the seconds until the next look.

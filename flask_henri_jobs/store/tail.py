@@ -10,6 +10,7 @@ import pymongo
 from pymongo import CursorType
 from pymongo.errors import InvalidOperation, OperationFailure, PyMongoError
 
+from ..errors import ConfigError
 from ..log import logger
 from .connection import OPERATION_SECONDS, is_outage
 from .wakeups import NotCapped
@@ -103,18 +104,28 @@ class Tail:
             self._nudge.set()
 
     def _run(self) -> None:
-        with self._connection.listening_client() as client:
-            if client is None:
-                logger.warning(NO_CONNECTION_TO_SPARE)
-                return
-            rings = client[self._wakeups.rings.database.name][self._wakeups.rings.name]
-            pause = SHORTEST_PAUSE
-            while self._is_wanted():
-                lasted = self._follow(rings)
-                self.is_open = False
-                self._nudge.clear()
-                pause = SHORTEST_PAUSE if lasted else min(2 * pause, self._longest_pause)
-                self._nudge.wait(pause)
+        try:
+            with self._connection.listening_client() as client:
+                if client is None:
+                    logger.warning(NO_CONNECTION_TO_SPARE)
+                else:
+                    database = self._wakeups.rings.database.name
+                    self._follow_while_wanted(client[database][self._wakeups.rings.name])
+        except ConfigError as error:
+            # The name of a mongodb+srv address is asked for anew for each client.
+            self._wakeups.tell_once(error)
+        with self._lock:
+            if self._thread is threading.current_thread():
+                self._thread = None
+
+    def _follow_while_wanted(self, rings: Collection[Document]) -> None:
+        pause = SHORTEST_PAUSE
+        while self._is_wanted():
+            lasted = self._follow(rings)
+            self.is_open = False
+            self._nudge.clear()
+            pause = SHORTEST_PAUSE if lasted else min(2 * pause, self._longest_pause)
+            self._nudge.wait(pause)
 
     def _is_wanted(self) -> bool:
         with self._lock:

@@ -39,8 +39,7 @@ class Signature:
 
         :raises InvalidArguments: The function cannot be called so, or an argument has no name.
         """
-        named = dict(zip(self._in_order, args, strict=False))
-        named.update(kwargs)
+        named = {**dict(zip(self._in_order, args, strict=False)), **kwargs} if args else {**kwargs}
         each_has_its_name = len(named) == len(args) + len(kwargs) and not self._by_place
         if each_has_its_name and self._required <= named.keys() <= self._names:
             return named

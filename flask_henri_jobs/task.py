@@ -129,6 +129,11 @@ class Task(t.Generic[P, R]):
             discard_on=self.defaults.discard_on,
         )
 
+    @property
+    def has_no_keys(self) -> bool:
+        """Whether its jobs are neither unique nor counted in a bucket, whatever their arguments."""
+        return self._unique is None and self.limit is None
+
     def unique_key(self, args: Mapping[str, t.Any], tenant: str | None = None) -> str | None:
         """Return the key that a job with these arguments is unique by, or None (Q7).
 
@@ -249,7 +254,9 @@ def where_defined(function: Callable[..., t.Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
-def _checked_arguments(args: object, at: int) -> dict[str, t.Any]:
+def _checked_arguments(args: object, at: int) -> Mapping[str, t.Any]:
+    if type(args) is dict:
+        return args
     if not isinstance(args, Mapping):
         raise InvalidArguments(
             f"Item {at} of delay_many is {shown(args)}.",

@@ -50,6 +50,7 @@ store.connection
 store.documents
 store.indexes
 store.filters
+store.wakeups
 store.conflicts
 store.transactions
 store.inbox
@@ -60,12 +61,15 @@ store.candidates
 store.suspects
 store.waiting_keys
 store.limited
+store.spread
 store.claims
 store.leases
 store.outcomes
 store.schedules
 store.runners
 store.queues
+store.tail
+store.waits
 store.walks
 store.lookup
 store.batches
@@ -73,7 +77,6 @@ store.tallies
 store.admin
 store.figures
 store.pruning
-store.wakeups
 store
 refused_options
 options
@@ -90,6 +93,8 @@ limit_status
 batch_operations
 operations
 worker.loop
+worker.alarm
+worker.awaited
 worker.marks
 worker.recycling
 worker.post

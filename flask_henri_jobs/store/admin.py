@@ -15,6 +15,7 @@ from .connection import answering
 from .documents import is_as_read, one_batch
 from .filters import BATCH
 from .lookup import ENDED, Lookup, checked_id
+from .wakeups import no_ring
 from .walks import STEP, Walk
 
 if t.TYPE_CHECKING:
@@ -24,6 +25,7 @@ if t.TYPE_CHECKING:
 
     from ..clock import Moment
     from .filters import JobFilter
+    from .wakeups import RingFor
 
 
 MOST_JOBS = 1_000_000_000
@@ -35,6 +37,8 @@ class Admin(Lookup):
 
     batches: Collection[Document]
     now: Callable[[], Moment]
+    ring_for: RingFor = no_ring
+    ring_ended: Callable[[list[str]], None] = lambda _: None
 
     def delete(self, job_id: str) -> Job | None:
         """Delete a job. Return it as it was, or None where there is none with that id.
@@ -45,6 +49,7 @@ class Admin(Lookup):
         with answering(f"the deletion of job {job_id}"):
             while True:
                 if (row := self.jobs.find_one_and_delete(which)) is not None:
+                    self.ring_ended([job_id])
                     return Job(row, self)
                 # One that stopped running since is tried again.
                 state = self._state_of(job_id)
@@ -94,6 +99,7 @@ class Admin(Lookup):
                     _unchanged(row), update, return_document=ReturnDocument.AFTER
                 )
                 if changed is not None:
+                    self.ring_for([changed])
                     return Job(changed, self)
 
     def retry_many(self, which: JobFilter, most: int | None = None) -> int:
@@ -154,7 +160,10 @@ class Admin(Lookup):
         ended = {"_id": {"$in": [row["_id"] for row in rows]}, "state": rows[0]["state"]}
         with answering("the retry of jobs"):
             self._give_counts_back(rows)
-            return self.jobs.update_many(ended, _again(self.now())).modified_count
+            now = self.now()
+            again = self.jobs.update_many(ended, _again(now)).modified_count
+            self.ring_for({"queue": row["queue"], "run_at": now} for row in rows)
+            return again
 
     def _give_counts_back(self, rows: Sequence[Document]) -> None:
         """Take ended members out of the counts of their batches, where those are unfinished."""

@@ -79,6 +79,8 @@ class Candidates:
 
     jobs: Collection[Document]
     steady: Callable[[], float] = steady_seconds
+    is_clear: bool = False
+    """Whether the last look had nothing to step over."""
     _memories: dict[str, _Memory] = field(default_factory=dict)
     _queues: tuple[str, ...] = ()
     _queues_until: float = 0.0
@@ -113,6 +115,7 @@ class Candidates:
                 self._remember(named, row, now)
                 if found:
                     break
+        self.is_clear = not (stepped or self._memories)
         return found
 
     def queues_with_work(self) -> tuple[str, ...]:
@@ -121,6 +124,14 @@ class Candidates:
             self._queues = tuple(self.jobs.distinct("queue", {"state": PENDING}))
             self._queues_until = self.steady() + QUEUES_SECONDS
         return self._queues
+
+    def queues_known(self) -> tuple[str, ...]:
+        """Return the queues that had waiting jobs when somebody last looked, or told of them."""
+        return self._queues
+
+    def learn(self, queues: Iterable[str]) -> None:
+        """Take note of queues that have work."""
+        self._queues += tuple(queue for queue in queues if queue not in self._queues)
 
     def look_again(self) -> None:
         """Forget which queues have work, and what was stepped over."""

@@ -6,19 +6,23 @@ import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from types import MappingProxyType
 
 import pymongo
+from pymongo import ReturnDocument
 from pymongo.errors import PyMongoError
 
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
-from ..job import RUNNING, Document, Job, Rows
+from ..job import PENDING, RUNNING, Document, Job, Rows
 from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
+from .limited import Choice
+from .spread import Spread
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
@@ -27,8 +31,9 @@ if t.TYPE_CHECKING:
 
     from ..limit import Limit
     from .candidates import Candidates
-    from .limited import Choice, LimitedWork
+    from .limited import LimitedWork
     from .suspects import Suspects
+    from .wakeups import RingFor
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
@@ -47,6 +52,8 @@ class Wish:
     :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
+    :param rung: The queues that it was woken for, and is in a hurry for.
+    :param simple: The tasks of which it takes any job, where nothing else is in its hands.
     """
 
     runner: str
@@ -56,6 +63,8 @@ class Wish:
     takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
     limits: Mapping[str, Limit] = field(default_factory=dict)
+    rung: frozenset[str] = frozenset()
+    simple: Names[str] = ()
 
 
 @dataclass(slots=True)
@@ -77,7 +86,9 @@ class Claims:
     limited: LimitedWork
     suspects: Suspects
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
     steady: Callable[[], float] = steady_seconds
+    spread: Spread = field(default_factory=Spread)
     _doubts: list[_Doubt] = field(default_factory=list)
 
     def take(self, wish: Wish) -> list[Job]:
@@ -90,12 +101,15 @@ class Claims:
             if late := self.late():
                 return late
             token = new_token()
+            if self._may_hurry(wish) and (first := self._take_first(wish, token)):
+                return first
             # Permits are taken in between, and given back: whichever reply is lost of all those,
             # what stands under the token is looked for.
             with self._in_doubt(token):
                 choice = self._choose(wish, token)
                 rows = _within(MOST_BYTES, choice.rows)
                 jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+                self.spread.went(asked=len(rows), won=len(jobs))
                 self._return_unused(choice.permits, jobs, token)
             return jobs
 
@@ -124,6 +138,44 @@ class Claims:
         shares = queues.shares(self.candidates.queues_with_work)
         return self.suspects.due(sorted(set(chain(*shares.values()))), names, self.now())
 
+    def _may_hurry(self, wish: Wish) -> bool:
+        """Whether the job that a ring was for may be taken in one round trip."""
+        is_plain = wish.queues.selection.weights is None
+        return bool(wish.simple) and len(wish.rung) == 1 and is_plain and self.candidates.is_clear
+
+    def _take_first(self, wish: Wish, token: str) -> list[Job]:
+        """Claim the first job of the queue that was rung for; the next look sees to all others.
+
+        It has half the round trips of a claim of many, on which an idle runner's start depends.
+        """
+        self.candidates.learn(wish.rung)
+        [queue] = wish.rung
+        now = self.now()
+        which = {
+            "state": PENDING,
+            "queue": queue,
+            "concurrency_key": None,
+            "run_at": {"$lte": now},
+            "name": {"$in": [*wish.simple]},
+            "suspect": None,
+        }
+        with self._in_doubt(token), pymongo.timeout(CLAIM_SECONDS):
+            row = self.jobs.find_one_and_update(
+                which,
+                {"$set": _stamp(wish.runner, token, now), "$inc": {"attempts": 1}},
+                sort=IN_ORDER,
+                hint=CLAIM.name,
+                return_document=ReturnDocument.AFTER,
+            )
+        if row is None:
+            return []
+        job = Job(row, self.rows)
+        if wish.wanted(row):
+            return [job]
+        # The next look steps over it, and no other is tried so until it is gone.
+        self._put_back([job], handed_back(now))
+        return []
+
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
         now = self.now()
@@ -136,15 +188,25 @@ class Claims:
             keyless[limit.group].append(row["_id"])
             return False
 
-        shares = wish.queues.shares(self.candidates.queues_with_work)
+        candidates = self.candidates
+        candidates.learn(wish.rung)
+        shares = wish.queues.shares(
+            candidates.queues_known if wish.rung else candidates.queues_with_work
+        )
         most = wish.at_most + wish.ahead
+        reach = most * self.spread.width
         unlimited = [
             row
             for queues in shares.values()
-            for row in self.candidates.read(queues, most, now, is_unlimited)
+            for row in self.spread.part_of(candidates.read(queues, reach, now, is_unlimited), most)
         ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
+        if wish.rung and len(shares) == 1:
+            if 0 < len(unlimited) < wish.at_most:
+                # Threads are left for limited work too, which the next look, at once, sees to.
+                return Choice(list(takewhile(wish.takes, unlimited)))
+            self.limited.keys.look_again()
         return self.limited.choose(unlimited, shares, wish, now=now, token=token)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
@@ -165,16 +227,7 @@ class Claims:
 
         :param permits: The permits that are held for some of them, by the jobs' ids.
         """
-        now = self.now()
-        stamp = {
-            "state": RUNNING,
-            "claim_token": token,
-            "claimed_at": now,
-            "claimed_by": runner,
-            "heartbeat_at": now,
-            "started_at": now,
-            "updated_at": now,
-        }
+        stamp = _stamp(runner, token, self.now())
         ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
         if ours < len(rows):
             rows = self._won(rows, token) if ours else []
@@ -255,12 +308,30 @@ class Claims:
             return 0
         update = handed_back(self.now(), run_at)
         with answering("a hand-back"):
-            return sum(
-                self.jobs.update_many(
-                    {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
-                ).modified_count
-                for token, ids in _by_token(jobs).items()
-            )
+            back = self._put_back(jobs, update)
+            due = {} if run_at is None else {"run_at": run_at}
+            self.ring_for({**job.row, **due} for job in jobs)
+            return back
+
+    def _put_back(self, jobs: Sequence[Job], update: Document) -> int:
+        return sum(
+            self.jobs.update_many(
+                {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
+            ).modified_count
+            for token, ids in _by_token(jobs).items()
+        )
+
+
+def _stamp(runner: str, token: str, now: Moment) -> Document:
+    return {
+        "state": RUNNING,
+        "claim_token": token,
+        "claimed_at": now,
+        "claimed_by": runner,
+        "heartbeat_at": now,
+        "started_at": now,
+        "updated_at": now,
+    }
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

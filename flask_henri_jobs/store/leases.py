@@ -13,6 +13,7 @@ from .candidates import CLAIM
 from .connection import answering
 from .documents import changed, freed_key, handed_back, held_by, update_of, with_entry
 from .suspects import SUSPECT
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ if t.TYPE_CHECKING:
 
     from ..clock import Clock, Moment
     from .permits import Permits
+    from .wakeups import RingFor
 
 MOST_RECOVERED = 100
 
@@ -34,6 +36,7 @@ class Leases:
     clock: Clock
     permits: Permits
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
 
     def keep(self, jobs: Sequence[Job]) -> set[str]:
         """Stamp the heartbeat of jobs. Return the ids of those whose claim is gone."""
@@ -89,10 +92,12 @@ class Leases:
         :param besides: The jobs that it had begun; they are left as they are.
         """
         which = {"state": RUNNING, "claimed_by": runner, "_id": {"$nin": list(besides)}}
+        shown = {"queue": True, "run_at": True}
         with answering("a hand-back"):
-            return self.jobs.update_many(
-                which, handed_back(self.clock.now()), hint=CLAIM.name
-            ).modified_count
+            rows = list(self.jobs.find(which, shown, hint=CLAIM.name, limit=MOST_RECOVERED))
+            back = self.jobs.update_many(which, handed_back(self.clock.now()), hint=CLAIM.name)
+            self.ring_for(rows)
+            return back.modified_count
 
     def _put_back(
         self, rows: list[Document], said: Callable[[Document], str], suspect: bool = True
@@ -115,7 +120,9 @@ class Leases:
         if written.modified_count < len(rows):
             rows = self._changed(rows, updates) if written.modified_count else []
         self.permits.forget(Job(row) for row in rows)
-        return [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
+        jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
+        self.ring_for(job.row for job in jobs if job.row["state"] == PENDING)
+        return jobs
 
     def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Document]:
         """Return the rows whose history tells of this recovery: what changed, not what was read."""

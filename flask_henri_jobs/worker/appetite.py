@@ -84,8 +84,11 @@ class Appetite:
         """Whether jobs wait that were claimed ahead and cannot begin soon."""
         return self._threads.waiting > 0 and steady_seconds() - self._fed_at > LONGEST_WAIT
 
-    def wish(self, free: int) -> Wish:
-        """Return what a claim asks for: a job for each free thread, and short ones ahead."""
+    def wish(self, free: int, rung: frozenset[str] = frozenset()) -> Wish:
+        """Return what a claim asks for: a job for each free thread, and short ones ahead.
+
+        :param rung: The queues that the runner was woken for.
+        """
         seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
         ahead = Ahead(self._pace, free, seconds)
         return Wish(
@@ -96,7 +99,12 @@ class Appetite:
             takes=ahead.takes,
             wanted=self._is_wanted,
             limits=self._limits,
+            rung=rung,
+            simple=self._simple_tasks() if rung and free == self._threads.count else (),
         )
+
+    def _simple_tasks(self) -> list[str]:
+        return [name for name in self._strangers.known if name not in self._limits]
 
     @property
     def _ahead_seconds(self) -> float:

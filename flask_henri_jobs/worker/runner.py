@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 from functools import partial
@@ -14,8 +15,10 @@ from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
+from .alarm import YIELD_SECONDS, Alarm
 from .apart import Apart
 from .appetite import Appetite
+from .awaited import Awaited
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
 from .holdings import Holdings
@@ -32,6 +35,7 @@ from .telling import tell
 from .threads import Threads
 
 if t.TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import timedelta
 
     from blinker import NamedSignal
@@ -89,9 +93,23 @@ class Runner:
         self._appetite = Appetite(
             self.id, self._queues, tasks.limits(), self._threads, self._strangers
         )
+        self._alarm = Alarm(
+            self._queues.selection,
+            self._wakeup.ring,
+            lambda: self._threads.idle > 0,
+            store.clock.now,
+            settings.poll_interval.total_seconds(),
+        )
         self._announcer = Announcer(app)
+        self._awaited = Awaited(store.wakeups.ended)
         self._aftermath = Aftermath(
-            store, settings, self._announcer, self._outages, self._wakeup.ring
+            store,
+            settings,
+            self._announcer,
+            self._outages,
+            self._wakeup.ring,
+            self._alarm,
+            self._awaited,
         )
         self._committer = Committer(
             store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
@@ -135,7 +153,8 @@ class Runner:
         self._once = once
         self._start()
         try:
-            self._feed_until_stopped(Rounds("the runner", self.feed_threads))
+            with self._listening():
+                self._feed_until_stopped(Rounds("the runner", self.feed_threads))
         finally:
             self._stop()
 
@@ -157,14 +176,19 @@ class Runner:
         free = self._appetite.free_threads()
         if not free and not self._appetite.runs_dry:
             return self._wait_for_threads()
-        wish = self._appetite.wish(free)
+        rung = self._alarm.answer()
+        wish = self._appetite.wish(free, rung)
         known_at = self._holdings.now()
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
             self._begin(jobs, known_at)
             self._strangers.send_away(self._store.claims)
+        self._alarm.looked(rung, found=bool(jobs))
         self._appetite.took(jobs, free)
-        return 0.0 if jobs and self._threads.idle else self._longest_wait
+        if jobs and self._threads.idle:
+            # The thread that has the job gets the interpreter before the next look does.
+            return YIELD_SECONDS if rung else 0.0
+        return self._longest_wait
 
     def _feed_suspect(self) -> float:
         """Take one suspect, once nothing else is in hand. Return the seconds until the next look.
@@ -179,7 +203,7 @@ class Runner:
             self._apart.took(bool(jobs))
             if self._apart.is_over:
                 self.stop()
-        return min(self._poll_seconds, LONGEST_WAIT)
+        return min(self._settings.poll_interval.total_seconds(), LONGEST_WAIT)
 
     def _are_suspects_due(self) -> bool:
         with self._outages.asking():
@@ -226,13 +250,17 @@ class Runner:
 
     @property
     def _longest_wait(self) -> float:
-        return (
-            min(self._poll_seconds, LONGEST_WAIT) if self._threads.waiting else self._poll_seconds
-        )
+        seconds = self._alarm.seconds()
+        return min(seconds, LONGEST_WAIT) if self._threads.waiting else seconds
 
-    @property
-    def _poll_seconds(self) -> float:
-        return self._settings.poll_interval.total_seconds()
+    @contextlib.contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Hear the rings within the block, unless the runner never sleeps for long."""
+        with contextlib.ExitStack() as stack:
+            if not self._once and self._post.role is not Role.SUSPECTS:
+                for listener in (self._alarm, self._awaited):
+                    stack.enter_context(self._store.tail.heard_by(listener))
+            yield
 
     def _feed_until_stopped(self, rounds: Rounds) -> None:
         looked_twice = False

@@ -374,3 +374,31 @@ def test_claim_index_is_used_by_name(
 
     assert ids(candidates.read(["default"], 1, now(), every)) == ["a"]
     assert CLAIM.name in jobs.index_information()
+
+
+@pytest.mark.parametrize("priorities", [1, 100])
+def test_a_claim_in_one_round_trip_has_a_flat_cost(
+    jobs: Collection[Document],
+    database: Database[Document],
+    candidates: Candidates,
+    now: Now,
+    recorder: Recorder,
+    priorities: int,
+) -> None:
+    """W1, W3: over 20,000 jobs, the one that an idle runner was woken for is found by the index."""
+    rows = backlog(3, priorities, now())
+    jobs.insert_many(rows, ordered=False)
+    claims = claims_on(jobs, now, candidates)
+    queue = "queue-001"
+    simple = [rows[-1]["name"]]
+    wish = Wish(runner="me", at_most=5, rung=frozenset({queue}), simple=simple)
+    due = [row for row in rows if row["queue"] == queue and row["run_at"] <= now()]
+    first = in_order([row for row in due if "concurrency_key" not in row])[0]
+    recorder.commands.clear()
+    candidates.is_clear = True
+
+    assert [job.id for job in claims.take(wish)] == [first]
+
+    [plan] = recorder.plans(database)
+    assert "SORT" not in plan.stages
+    assert plan.documents <= 2

@@ -146,6 +146,12 @@ class StoreUnavailable(HenriJobsError):
         self.maybe_stored = maybe_stored
 
 
+class ThreadsStuck(HenriJobsError):
+    """So many jobs did not end when they were told to that the worker has stopped (W7)."""
+
+    code = "THREADS_STUCK"
+
+
 class Interruption(BaseException):
     """Thrown into a running task by its runner."""
 

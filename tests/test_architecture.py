@@ -92,14 +92,17 @@ worker.recycling
 worker.post
 worker.holdings
 worker.pace
+worker.frame
 worker.coroutines
 worker.execution
 worker.threads
 worker.committer
 worker.aftermath
+worker.attempts
 worker.keeper
 worker.strangers
 worker.appetite
+worker.performer
 worker.housekeeping
 worker.declaring
 worker.scheduling

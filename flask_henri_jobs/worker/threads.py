@@ -16,12 +16,13 @@ if t.TYPE_CHECKING:
 class Threads:
     """Some threads that perform jobs, one each at a time.
 
-    :param perform: Called with a job in one of the threads. It does not raise.
+    :param perform: Called with a job in one of the threads. It does not raise. With False it says
+        that the thread was given up meanwhile, and ends it.
     :param on_idle: Called when few jobs wait, or a thread has nothing more to do.
     """
 
     def __init__(
-        self, count: int, perform: Callable[[Job], None], on_idle: Callable[[], None]
+        self, count: int, perform: Callable[[Job], bool | None], on_idle: Callable[[], None]
     ) -> None:
         self.count = count
         self._do = perform
@@ -31,10 +32,9 @@ class Threads:
         self._outstanding = 0
         self.low_water = 0
         """So few jobs wait when ``on_idle`` is called; 0 calls it when none does."""
-        self._threads = [
-            threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)
-            for number in range(1, count + 1)
-        ]
+        self.given_up = 0
+        """How many threads were given up with their jobs."""
+        self._threads = [self._new_thread(number) for number in range(1, count + 1)]
 
     def start(self) -> None:
         """Start the threads."""
@@ -74,6 +74,20 @@ class Threads:
                 taken.append(job)
                 self._ended()
 
+    def give_up(self, *, replace: bool) -> None:
+        """Count a thread out whose job does not end, and the job with it (W7).
+
+        :param replace: Whether another thread takes its place.
+        """
+        with self._lock:
+            self.given_up += 1
+            self.count -= not replace
+        if replace:
+            thread = self._new_thread(len(self._threads) + 1)
+            self._threads.append(thread)
+            thread.start()
+        self._ended()
+
     def stop(self, timeout: float) -> bool:
         """Let the threads end after the jobs in hand. Return whether they did in time."""
         for _ in self._threads:
@@ -86,10 +100,14 @@ class Threads:
 
     def _run(self) -> None:
         while (job := self._waiting.get()) is not None:
-            self._do(job)
+            if self._do(job) is False:
+                return
             # The job's row is not kept alive by a thread that waits for the next.
             del job
             self._ended()
+
+    def _new_thread(self, number: int) -> threading.Thread:
+        return threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)
 
     def _ended(self) -> None:
         with self._lock:

@@ -152,6 +152,12 @@ class ThreadsStuck(HenriJobsError):
     code = "THREADS_STUCK"
 
 
+class TransactionRefused(HenriJobsError):
+    """A session cannot carry jobs: no transaction, no replica set, or another deployment (X1)."""
+
+    code = "TRANSACTION_REFUSED"
+
+
 class Interruption(BaseException):
     """Thrown into a running task by its runner."""
 

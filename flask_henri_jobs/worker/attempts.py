@@ -47,7 +47,7 @@ class RunningAttempt:
         self.began = began
         self.frame = Frame()
         self.interruption: Interruption | None = None
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._timeout = _seconds(job.row.get("timeout_ms"))
         self.due_at = began + self._timeout
         self._given_up_at = math.inf
@@ -77,14 +77,11 @@ class RunningAttempt:
         self.interruption = JobLost("The claim of the job is gone: another runner has it.")
         self.due_at = now
 
-    def where(self) -> types.TracebackType | None:
-        """Return where its thread is just now, as a traceback."""
-        traceback = None
-        frame = sys._current_frames().get(self._thread)
-        while frame is not None and not _is_ours(frame):
-            traceback = types.TracebackType(traceback, frame, frame.f_lasti, frame.f_lineno)
-            frame = frame.f_back
-        return traceback
+    def unheard(self) -> Interruption:
+        """Return what it was told and did not hear, with where its thread is just now."""
+        assert self.interruption is not None
+        unheard = type(self.interruption)(self.interruption.message)
+        return unheard.with_traceback(_traceback_of(self.thread))
 
 
 class Attempts:
@@ -186,6 +183,16 @@ class Attempts:
 def _seconds(timeout_ms: float | None) -> float:
     # Whoever wrote it: a henri application may have written nonsense.
     return timeout_ms / 1000 if timeout_ms is not None and timeout_ms > 0 else math.inf
+
+
+def _traceback_of(thread: int) -> types.TracebackType | None:
+    """Return where in its task a thread is, as if it had been raised there."""
+    traceback = None
+    frame = sys._current_frames().get(thread)
+    while frame is not None and not _is_ours(frame):
+        traceback = types.TracebackType(traceback, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return traceback
 
 
 def _is_ours(frame: types.FrameType) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 import typing as t
+from functools import partial
 
 from .. import signals
 from ..errors import ThreadsStuck
 from ..ids import new_runner_id
 from ..log import logger
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
-from ..signals import emit
+from ..signals import emit_safely
 from .aftermath import Aftermath
 from .apart import Apart
 from .appetite import Appetite
@@ -27,11 +28,13 @@ from .post import Post, Role
 from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
+from .telling import tell
 from .threads import Threads
 
 if t.TYPE_CHECKING:
     from datetime import timedelta
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
@@ -97,7 +100,9 @@ class Runner:
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
         )
-        self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
+        self._committer = Committer(
+            store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
+        )
         self._keeper = Keeper(
             store.leases,
             store.permits,
@@ -119,6 +124,7 @@ class Runner:
             appetite=self._appetite,
             committer=self._committer,
             announcer=self._announcer,
+            holdings=self._holdings,
             on_stuck=self._lose_thread,
         )
         self._roll = Roll(
@@ -271,7 +277,7 @@ class Runner:
             return
         if self._once:
             # What is due now is performed before the end, which would otherwise come first.
-            Rounds("the schedules", self._scheduling.round).next()
+            Rounds("the schedules", self._scheduling.round, BaseException).next()
         self._scheduling.start()
 
     def _stop(self) -> None:
@@ -282,6 +288,7 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
+        self._threads.stop(CLOSING_SECONDS if finished else 0.0)
         self._attempts.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
@@ -333,9 +340,9 @@ class Runner:
             self._store.claims.hand_back(self._store.claims.late())
             self._strangers.send_away(self._store.claims)
 
-    def _lose_thread(self) -> None:
+    def _lose_thread(self, thread: int) -> None:
         """Go on without a thread whose job does not end (W7)."""
-        self._threads.give_up(replace=self._post.role is Role.ALONE)
+        self._threads.give_up(thread, replace=self._post.role is Role.ALONE)
         if self._post.role is not Role.ALONE:
             # What holds the thread goes with the process only. Its successor starts meanwhile.
             self._post.marks.stage = Stage.WORN
@@ -349,15 +356,15 @@ class Runner:
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
-        jobs = [settled.ending.job for settled in group]
-        self._store.permits.give_back(jobs)
-        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
-        # callback of their batch is to be seen by then.
+        self._store.permits.give_back(settled.ending.job for settled in group)
         self._aftermath.follow(group)
-        self._holdings.drop(jobs)
+
+    def _let_go(self, group: list[Settled]) -> None:
+        # After all else: with --once the runner ends when it holds none, and the callback of their
+        # batch is to be seen by then.
+        self._holdings.drop(settled.ending.job for settled in group)
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
-    def _tell(self, signal: t.Any) -> None:
-        with self._app.app_context():
-            emit(signal, self._app, runner=self.id)
+    def _tell(self, signal: NamedSignal) -> None:
+        tell(self._app, partial(emit_safely, signal, runner=self.id))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 import typing as t
+
+from .loop import Rounds
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +19,8 @@ if t.TYPE_CHECKING:
 class Threads:
     """Some threads that perform jobs, one each at a time.
 
-    :param perform: Called with a job in one of the threads. It does not raise. With False it says
-        that the thread was given up meanwhile, and ends it.
+    :param perform: Called with a job in one of the threads. What it raises is logged. With False it
+        says that the thread was given up meanwhile, and ends it.
     :param on_idle: Called when few jobs wait, or a thread has nothing more to do.
     """
 
@@ -74,18 +77,21 @@ class Threads:
                 taken.append(job)
                 self._ended()
 
-    def give_up(self, *, replace: bool) -> None:
+    def give_up(self, ident: int, *, replace: bool) -> None:
         """Count a thread out whose job does not end, and the job with it (W7).
 
-        :param replace: Whether another thread takes its place.
+        :param ident: Which thread.
+        :param replace: Whether another one takes its place.
         """
-        with self._lock:
-            self.given_up += 1
-            self.count -= not replace
+        self.given_up += 1
+        threads = [thread for thread in self._threads if thread.ident != ident]
         if replace:
-            thread = self._new_thread(len(self._threads) + 1)
-            self._threads.append(thread)
-            thread.start()
+            threads.append(self._new_thread(self.count + self.given_up))
+            threads[-1].start()
+        else:
+            self.count -= 1
+        # Nobody waits for it any more.
+        self._threads = threads
         self._ended()
 
     def stop(self, timeout: float) -> bool:
@@ -99,12 +105,22 @@ class Threads:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
-        while (job := self._waiting.get()) is not None:
-            if self._do(job) is False:
-                return
-            # The job's row is not kept alive by a thread that waits for the next.
-            del job
-            self._ended()
+        # Whatever a job comes to, the thread that was to perform it performs the next.
+        rounds = Rounds("an executing thread", self._perform_next, BaseException)
+        while rounds.next() == 0.0 or rounds.are_failing:
+            pass
+
+    def _perform_next(self) -> float:
+        job = self._waiting.get()
+        if job is None:
+            return math.inf
+        goes_on: bool | None = True
+        try:
+            goes_on = self._do(job)
+        finally:
+            if goes_on is not False:
+                self._ended()
+        return math.inf if goes_on is False else 0.0
 
     def _new_thread(self, number: int) -> threading.Thread:
         return threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)

@@ -64,9 +64,14 @@ class Silent:
         """Let what waits go on."""
         self._theirs.close()
 
+    def close(self) -> None:
+        """Let what waits go on, and close both ends."""
+        self.end()
+        self._ours.close()
+
 
 @pytest.fixture
 def silent() -> Iterator[Silent]:
     silent = Silent()
     yield silent
-    silent.end()
+    silent.close()

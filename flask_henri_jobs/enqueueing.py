@@ -152,7 +152,7 @@ def _alike(
         queue=overrides.queue or defaults.queue or settings.default_queue,
         priority=_first(overrides.priority, defaults.priority, settings.priority),
         max_attempts=_first(overrides.max_attempts, defaults.max_attempts, settings.max_attempts),
-        timeout_ms=millis(settings.timeout) if settings.timeout else None,
+        timeout_ms=_millis(overrides.timeout or defaults.timeout or settings.timeout),
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         tenant=tenant,
     )
@@ -160,6 +160,10 @@ def _alike(
 
 def _first(*values: int | None) -> int:
     return next(value for value in values if value is not None)
+
+
+def _millis(duration: timedelta | None) -> int | None:
+    return None if duration is None else millis(duration)
 
 
 def _due(now: Moment, overrides: Overrides) -> Moment:

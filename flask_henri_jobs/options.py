@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
+from .checks import (
+    checked_choice,
+    checked_duration,
+    checked_int,
+    checked_moment,
+    checked_name,
+    kind_of,
+    shown,
+)
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
@@ -22,6 +30,7 @@ if t.TYPE_CHECKING:
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
+SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 LONGEST_KEY = 512
 
 RECURRENCE = ("cron", "every", "timezone", "overlap", "misfire")
@@ -38,6 +47,7 @@ class TaskOptions(t.TypedDict, total=False):
     queue: str
     priority: int
     max_attempts: int
+    timeout: Duration
     unique: UniqueOption
     concurrency: ConcurrencyOption
     expires: Duration
@@ -60,6 +70,7 @@ class EnqueueOptions(t.TypedDict, total=False):
     queue: str
     priority: int
     max_attempts: int
+    timeout: Duration
     unique: str | None
     on_conflict: OnConflict
     expires: Duration | datetime
@@ -77,6 +88,7 @@ class Overrides:
     queue: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
+    timeout: timedelta | None = None
     unique: str | None = None
     never_unique: bool = False
     on_conflict: OnConflict = "return"
@@ -128,6 +140,7 @@ class TaskDefaults:
     queue: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
+    timeout: timedelta | None = None
     unique: UniqueOption = False
     concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
@@ -176,6 +189,11 @@ def as_priority(value: object, where: str) -> int:
 def as_attempts(value: object, where: str) -> int:
     """Return how many attempts a job has."""
     return checked_int(value, where, 1, MOST_ATTEMPTS)
+
+
+def as_timeout(value: object, where: str) -> timedelta:
+    """Return how long one attempt may take."""
+    return checked_duration(value, where, SHORTEST_TIMEOUT)
 
 
 def as_key(value: object, where: str) -> str:
@@ -260,6 +278,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "queue": as_queue,
     "priority": as_priority,
     "max_attempts": as_attempts,
+    "timeout": as_timeout,
     "unique": _as_unique,
     # The task reads it: a key is checked against the arguments that the task takes.
     "concurrency": lambda value, _where: value,
@@ -276,6 +295,7 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "queue": as_queue,
     "priority": as_priority,
     "max_attempts": as_attempts,
+    "timeout": as_timeout,
     "unique": as_key,
     "on_conflict": _as_conflict,
     "expires": _as_expiry,

@@ -10,7 +10,16 @@ from datetime import datetime
 from .backoff import Backoff
 from .clock import Moment, to_moment
 from .durations import millis, to_duration
-from .errors import ConfigError, Discard, JobCancelled, JobTimeout, Retry, Snooze, Verdict
+from .errors import (
+    ConfigError,
+    Discard,
+    Interruption,
+    JobCancelled,
+    JobTimeout,
+    Retry,
+    Snooze,
+    Verdict,
+)
 
 if t.TYPE_CHECKING:
     from .job import Job
@@ -116,7 +125,7 @@ Outcome: t.TypeAlias = Done | Again | Snoozed | Dead
 
 def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:
     """Say how an attempt at a job ends (Q5)."""
-    raised = _only_verdict(attempt.raised)
+    raised = unwrapped(attempt.raised)
     match raised:
         case None:
             return Done(at=attempt.at, duration=attempt.duration, result=attempt.result)
@@ -154,11 +163,14 @@ def expired(at: Moment) -> Dead:
     return Dead(at=at, duration=0, reason="expired", failure=failure)
 
 
-def _only_verdict(raised: BaseException | None) -> BaseException | None:
-    """Return the verdict in a group that holds exactly that, as ``asyncio.TaskGroup`` raises it."""
+def unwrapped(raised: BaseException | None) -> BaseException | None:
+    """Return the verdict in a group that holds exactly that, as ``asyncio.TaskGroup`` raises it.
+
+    So it is with what the runner threw into a task of the group.
+    """
     while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
         only = raised.exceptions[0]
-        if not isinstance(only, BaseExceptionGroup | Verdict):
+        if not isinstance(only, BaseExceptionGroup | Verdict | Interruption):
             break
         raised = only
     return raised

@@ -58,7 +58,6 @@ def _refuse(
 
 
 LATER_TASK: t.Final[Mapping[str, str]] = {
-    "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
     "store_result": "Have the task store what it makes.",
     "redact": "Pass an id, and load what is secret inside the task.",
@@ -67,7 +66,6 @@ LATER_TASK: t.Final[Mapping[str, str]] = {
 """What a later version takes. It is no typing error, so nothing like it is suggested."""
 
 LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
-    "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "tags": "Pass what the job is about as an argument.",
 }
 
@@ -83,6 +81,8 @@ CELERY_TASK: t.Final[Mapping[str, str]] = {
     "retry_backoff_max": 'Say backoff={"max": ...}.',
     "retry_jitter": 'Say backoff={"jitter": ...}.',
     "throws": "Say discard_on=.",
+    "time_limit": "Say timeout=.",
+    "soft_time_limit": "Say timeout=.",
     "acks_late": "Leave it out: a job is always acknowledged by its outcome.",
     "acks_on_failure_or_timeout": "Leave it out: a failure is retried, and then kept.",
     "reject_on_worker_lost": "Leave it out: a lost job is always put back.",
@@ -101,6 +101,8 @@ CELERY_ENQUEUE: t.Final[Mapping[str, str]] = {
     "task_id": "Say id=.",
     "routing_key": "Say queue=.",
     "exchange": "Say queue=.",
+    "time_limit": "Say timeout=.",
+    "soft_time_limit": "Say timeout=.",
     "link": "Enqueue the next job at the end of the task.",
     "link_error": "Connect to the signal job_died.",
     "ignore_result": "Leave it out: a result is not stored unless it is asked for.",

@@ -297,6 +297,12 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ({"priority": True}, f"priority= of the task mail is True. {WHOLE} -100 to 100."),
     ({"max_attempts": 0}, f"max_attempts= of the task mail is 0. {WHOLE} 1 to 1000000."),
     ({"max_attempts": "3"}, f"max_attempts= of the task mail is '3'. {WHOLE} 1 to 1000000."),
+    ({"timeout": "soon"}, f"timeout= of the task mail is 'soon'. {DURATION}"),
+    ({"timeout": 0}, "timeout= of the task mail is 0s. Give 1ms or more."),
+    (
+        {"time_limit": 30},
+        "There is no option time_limit= of the task mail; it is Celery's. Say timeout=.",
+    ),
     (
         {"unique": 7},
         (
@@ -377,6 +383,8 @@ BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ),
     ({"id": {"$gt": ""}}, f"id is a dict, and text is due. {NAME}"),
     ({"id": ""}, f"id is empty. {NAME}"),
+    ({"timeout": True}, f"timeout is True. {DURATION}"),
+    ({"timeout": "0.4ms"}, "timeout is 0ms. Give 1ms or more."),
     ({"queue": ["low"]}, f"queue is a list, and text is due. {NAME}"),
     ({"queue": "x" * 513}, f"queue is 513 bytes long. {NAME}"),
     ({"priority": -101}, f"priority is -101. {WHOLE} -100 to 100."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -54,6 +55,15 @@ def slow(seconds: float) -> None:
 def silent(seconds: float) -> None:
     """Take so long, and ask no database for anything."""
     threading.Event().wait(seconds)
+
+
+@jobs.task(name="blocked", timeout="200ms", max_attempts=1)
+def blocked() -> None:
+    """Wait in a system call for what never comes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        note(started=True)
+        ours.recv(1)
 
 
 @jobs.task(name="poison", max_attempts=3)

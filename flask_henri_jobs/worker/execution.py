@@ -12,10 +12,11 @@ from .. import signals
 from ..codec import decode, encode
 from ..context import RunningJob, entered
 from ..log import logger
-from ..outcome import Attempt, Outcome, decide, decide_unseen, expired
+from ..outcome import Attempt, Outcome, decide, decide_unseen, expired, unwrapped
 from ..signals import emit_safely
 from ..tenant import tenant_scope
 from .coroutines import below, run_coroutine
+from .frame import Frame
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ class Execution:
     """Performs a claimed job and decides its outcome.
 
     :param now: The server's time.
+    :param frame: Through which others end the attempt.
     """
 
     app: Flask
@@ -60,6 +62,7 @@ class Execution:
     task: Task[..., t.Any]
     policy: RetryPolicy
     now: Callable[[], Moment]
+    frame: Frame = field(default_factory=Frame)
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
@@ -69,7 +72,17 @@ class Execution:
         # Whatever context variables the task sets are gone with this copy (W9). What was raised is
         # kept in no variable of this frame, which the frames of the task lead back to: all of
         # them would stay, with what the task worked on, until a collection finds the circle.
-        return self._ended(*contextvars.copy_context().run(self._perform))
+        return self.ended(*contextvars.copy_context().run(self._perform))
+
+    def ended(self, raised: BaseException | None, returned: t.Any, seconds: float) -> Ending:
+        """Return how the attempt ends that took so long, and raised or returned this."""
+        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
+        try:
+            outcome = decide(self.job, attempt, self.policy)
+        except BaseException as error:  # noqa: BLE001 - it is recorded
+            # What was raised is the task's as well, and raises when it is asked what it is.
+            outcome = decide_unseen(self.job, attempt, self.policy, error)
+        return Ending(self.job, outcome, raised, returned)
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
         job, returned = self.job, None
@@ -79,9 +92,11 @@ class Execution:
             with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
                 emit_safely(signals.job_started, self.app, job=job)
                 began = perf_counter()
-                with own:
+                with own, self.frame:
                     returned = self._call()
         except BaseException as raised:  # noqa: BLE001 - it is kept, and decides
+            # Once more: it may be what came too late for the task, at the first step out of it.
+            self.frame.leave()
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
             return self._decisive(own.raised, raised), None, perf_counter() - began
         finally:
@@ -92,19 +107,11 @@ class Execution:
         """Return what the task raised, where the end of its context raised as well."""
         if own is not None and own is not raised:
             logger.error("The teardown after %r failed.", self.job, exc_info=raised)
+        self.frame.name(unwrapped(own or raised))
         return below(own or raised)
 
-    def _ended(self, raised: BaseException | None, returned: t.Any, seconds: float) -> Ending:
-        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
-        try:
-            outcome = decide(self.job, attempt, self.policy)
-        except BaseException as error:  # noqa: BLE001 - it is recorded
-            # What was raised is the task's as well, and raises when it is asked what it is.
-            outcome = decide_unseen(self.job, attempt, self.policy, error)
-        return Ending(self.job, outcome, raised, returned)
-
     def _call(self) -> t.Any:
-        return call(self.task, self.job.args)
+        return call(self.task, self.job.args, self.frame)
 
 
 class _Raised:
@@ -122,12 +129,12 @@ class _Raised:
 
 def call_now(task: Task[..., t.Any], args: object, most_bytes: int) -> t.Any:
     """Call a task with arguments that went through the codec, as a stored job's do."""
-    return call(task, decode(encode(args, "args", most_bytes)))
+    return call(task, decode(encode(args, "args", most_bytes)), Frame())
 
 
-def call(task: Task[..., t.Any], stored: object) -> t.Any:
+def call(task: Task[..., t.Any], stored: object, frame: Frame) -> t.Any:
     """Call a task with stored arguments, and return what it returns."""
     args, kwargs = task.signature.call(stored)
     returned = task.function(*args, **kwargs)
     # Not by what the function is: a wrapper around an ``async def`` returns its coroutine as well.
-    return run_coroutine(returned) if inspect.iscoroutine(returned) else returned
+    return run_coroutine(returned, frame) if inspect.iscoroutine(returned) else returned

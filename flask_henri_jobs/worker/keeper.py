@@ -15,6 +15,7 @@ if t.TYPE_CHECKING:
     from ..job import Job
     from ..store.leases import Leases
     from ..store.permits import Permits
+    from .attempts import Attempts
     from .holdings import Holdings
     from .loop import Outages
 
@@ -34,6 +35,7 @@ class Keeper:
         leases: Leases,
         permits: Permits,
         holdings: Holdings,
+        attempts: Attempts,
         clock: Clock,
         *,
         heartbeat: timedelta,
@@ -43,6 +45,7 @@ class Keeper:
         self._leases = leases
         self._permits = permits
         self._holdings = holdings
+        self._attempts = attempts
         self._clock = clock
         self._heartbeat = heartbeat.total_seconds()
         self._outages = outages
@@ -89,4 +92,5 @@ class Keeper:
         for job in lost:
             logger.warning("The claim of %r is gone: another runner has the job.", job)
         self._holdings.drop(lost)
+        self._attempts.lose(lost)
         return lost

@@ -8,25 +8,25 @@ import typing as t
 from functools import partial
 
 from .. import signals
-from ..clock import steady_seconds
+from ..errors import ThreadsStuck
 from ..ids import new_runner_id
 from ..log import logger
-from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
 from .alarm import YIELD_SECONDS, Alarm
 from .apart import Apart
 from .appetite import Appetite
+from .attempts import Attempts
 from .awaited import Awaited
 from .committer import Announcer, Committer, Settled
-from .execution import Ending, Execution
 from .holdings import Holdings
 from .housekeeping import Duty, Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
 from .pace import LONGEST_WAIT
+from .performer import Performer
 from .post import Post, Role
 from .roll import Roll
 from .scheduling import Scheduling
@@ -48,6 +48,9 @@ if t.TYPE_CHECKING:
 
 CLOSING_SECONDS = 10.0
 """What a stop allows for writing the last outcomes, after the grace."""
+
+MOST_GIVEN_UP = 20
+"""So many threads may be given up in a process that nobody replaces; then it stops."""
 
 
 class Runner:
@@ -84,12 +87,16 @@ class Runner:
         self._in_a_hurry = False
         self._once = False
         self._taken = 0
-        self._policies = tasks.policies(settings.backoff)
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
-        self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
+        self._attempts = Attempts()
+        self._threads = Threads(
+            threads or settings.threads,
+            lambda job: self._performer.perform(job),  # noqa: PLW0108 - it is made below
+            self._wakeup.ring,
+        )
         self._appetite = Appetite(
             self.id, self._queues, tasks.limits(), self._threads, self._strangers
         )
@@ -118,10 +125,25 @@ class Runner:
             store.leases,
             store.permits,
             self._holdings,
+            self._attempts,
             store.clock,
             heartbeat=settings.heartbeat,
             stuck_after=settings.stuck_after,
             outages=self._outages,
+        )
+        self._performer = Performer(
+            app,
+            tasks,
+            settings,
+            store.clock.now,
+            keeper=self._keeper,
+            attempts=self._attempts,
+            marks=self._post.marks,
+            appetite=self._appetite,
+            committer=self._committer,
+            announcer=self._announcer,
+            holdings=self._holdings,
+            on_stuck=self._lose_thread,
         )
         self._roll = Roll(
             runners=store.runners,
@@ -149,6 +171,7 @@ class Runner:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
 
         :param once: End as soon as nothing is due and nothing runs.
+        :raises ThreadsStuck: It has stopped because too many threads were given up (W7).
         """
         self._once = once
         self._start()
@@ -157,6 +180,11 @@ class Runner:
                 self._feed_until_stopped(Rounds("the runner", self.feed_threads))
         finally:
             self._stop()
+        if self._has_given_up:
+            raise ThreadsStuck(
+                f"{self._threads.given_up} jobs did not end when they were told to.",
+                hint="Start this process anew; 'flask jobs worker' does so by itself.",
+            )
 
     def stop(self, *, at_once: bool = False) -> None:
         """Ask for the end; may be called from a signal handler, and more than once.
@@ -290,6 +318,7 @@ class Runner:
         self._announcer.start()
         self._committer.start()
         self._keeper.start()
+        self._attempts.start(self._performer.give_up)
         self._housekeeping.start()
         self._threads.start()
         self._start_scheduling()
@@ -313,6 +342,7 @@ class Runner:
         self._hand_back_late()
         finished = self._finish_within(self._grace)
         self._threads.stop(CLOSING_SECONDS if finished else 0.0)
+        self._attempts.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -338,12 +368,17 @@ class Runner:
     def _give_up(self) -> None:
         """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
         with self._outages.tolerated():
-            is_worn = self._post.marks.stage is Stage.WORN
-            reason = "was recycled" if is_worn else "was stopped"
-            recovered = self._store.leases.recover_from(self.id, reason, suspect=False)
+            recovered = self._store.leases.recover_from(self.id, self._why, suspect=False)
             self._aftermath.count(recovered)
             for job in recovered:
                 logger.warning("Put back %r, which outlasted the grace.", job)
+
+    @property
+    def _why(self) -> str:
+        """Why the runner has stopped, as a history tells it."""
+        if self._threads.given_up:
+            return "was replaced over a job that did not end"
+        return "was recycled" if self._post.marks.stage is Stage.WORN else "was stopped"
 
     def _hand_back(self, jobs: list[Job]) -> None:
         if jobs:
@@ -358,30 +393,19 @@ class Runner:
             self._store.claims.hand_back(self._store.claims.late())
             self._strangers.send_away(self._store.claims)
 
-    def _perform(self, job: Job) -> None:
-        """Perform a job in an executing thread, and hand its outcome over."""
-        is_seen_to = False
-        try:
-            if self._keeper.may_begin(job):
-                # In no variable: the frames of a failed task lead back to this one, in a circle.
-                self._committer.hand_over(self._performed(job))
-            else:
-                never_begun = Ending(job, Snoozed(at=0, run_at=0))
-                self._announcer.announce(Settled(never_begun, None))
-            is_seen_to = True
-        finally:
-            if not is_seen_to:
-                # Without heartbeats it is recovered; with them it would run for ever.
-                self._holdings.drop([job])
+    def _lose_thread(self, thread: int) -> None:
+        """Go on without a thread whose job does not end (W7)."""
+        self._threads.give_up(thread, replace=self._post.role is Role.ALONE)
+        if self._post.role is not Role.ALONE:
+            # What holds the thread goes with the process only. Its successor starts meanwhile.
+            self._post.marks.stage = Stage.WORN
+            self.stop()
+        elif self._has_given_up:
+            self.stop()
 
-    def _performed(self, job: Job) -> Ending:
-        began = steady_seconds()
-        mark = self._post.marks.begin(job.row["_id"])
-        try:
-            return self._ending_of(job)
-        finally:
-            self._post.marks.end(mark)
-            self._appetite.note(job.name, steady_seconds() - began)
+    @property
+    def _has_given_up(self) -> bool:
+        return self._post.role is Role.ALONE and self._threads.given_up >= MOST_GIVEN_UP
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
@@ -394,14 +418,6 @@ class Runner:
         self._holdings.drop(settled.ending.job for settled in group)
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
-
-    def _ending_of(self, job: Job) -> Ending:
-        task = self._tasks[job.name]
-        if task.name not in self._policies:
-            # It was declared late, as by a module that another task imports.
-            self._policies[task.name] = task.policy(self._settings.backoff)
-        policy = self._policies[task.name]
-        return Execution(self._app, job, task, policy, self._store.clock.now).run()
 
     def _tell(self, signal: NamedSignal) -> None:
         tell(self._app, partial(emit_safely, signal, runner=self.id))

@@ -37,6 +37,7 @@ def add(a: int, b: int = 2) -> int:
     queue="mail",
     priority=5,
     max_attempts=3,
+    timeout="30s",
     unique=("user_id", "subject"),
     expires="10m",
     backoff={"base": "5s", "factor": 4, "max": timedelta(hours=1), "jitter": 0.15},
@@ -79,6 +80,7 @@ def enqueues() -> None:
     t.assert_type(fetch.delay(url="http://localhost"), Job)
     t.assert_type(add.using(wait="5m", queue="low", priority=-3, max_attempts=1).delay(1, 2), Job)
     t.assert_type(add.using(at=at, expires=at, id="an id").delay(1), Job)
+    t.assert_type(add.using(timeout=timedelta(seconds=30)).delay(1), Job)
     t.assert_type(add.using(unique="add:1", on_conflict="replace").delay(1), Job)
     t.assert_type(add.using(unique=None).using(wait=1.5).delay(1), Job)
     t.assert_type(add.apply_async((1, 2)), Job)

@@ -54,6 +54,7 @@ mail.using(at="2030-01-01")  # error
 mail.using(wait=datetime(2030, 1, 1))  # error
 mail.using(on_conflict="ignore")  # error
 mail.using(unique=True)  # error
+mail.using(timeout=datetime(2030, 1, 1))  # error
 mail.using(id=7)  # error
 mail.using("low")  # error
 mail.using(countdown=60)  # error
@@ -82,6 +83,7 @@ jobs.task(max_attempts="3")  # error
 jobs.task(unique=7)  # error
 jobs.task(unique=(1, 2))  # error
 jobs.task(expires=datetime(2030, 1, 1))  # error
+jobs.task(timeout=["30s"])  # error
 jobs.task(retry_on="ValueError")  # error
 jobs.task(discard_on=ValueError("x"))  # error
 jobs.task(backoff="5s")  # error

@@ -12,6 +12,7 @@ from pymongo import MongoClient
 from faults import APP_NAME, CLOSED, failing
 from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.worker import keeper as keeping
+from flask_henri_jobs.worker.attempts import Attempts
 from flask_henri_jobs.worker.holdings import Holdings
 from flask_henri_jobs.worker.keeper import Keeper
 from flask_henri_jobs.worker.loop import Outages
@@ -71,6 +72,7 @@ def keeper(store: Store, holdings: Holdings, monkeypatch: pytest.MonkeyPatch) ->
         store.leases,
         store.permits,
         holdings,
+        Attempts(),
         store.clock,
         heartbeat=timedelta(seconds=HEARTBEAT),
         stuck_after=timedelta(seconds=STUCK_AFTER),

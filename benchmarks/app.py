@@ -1,4 +1,4 @@
-"""The application that is measured: one task that does nothing."""
+"""The application that is measured: tasks that do nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ jobs = HenriJobs()
 @jobs.task(queue="default")
 def nothing(number: int) -> None:
     """Do nothing."""
+
+
+@jobs.task(queue="default", concurrency={"limit": 1, "key": "key"})
+def limited(number: int, key: int) -> None:
+    """Do nothing, one of a key at a time."""
 
 
 def create_app(uri: str, database: str) -> Flask:

@@ -43,8 +43,10 @@ class Wish:
     :param runner: Its id.
     :param queues: The queues that it takes from, and whose turn it is.
     :param at_most: How many: one for each free thread.
-    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
-    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
+    :param ahead: How many more, while all threads are at work.
+    :param limited_ahead: How many of those may be limited: a permit that waits is concurrency lost.
+    :param short_groups: The groups of limits whose jobs are short enough to be taken ahead.
+    :param takes: Asked of each job in turn; the first that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     """
@@ -52,6 +54,8 @@ class Wish:
     runner: str
     at_most: int
     ahead: int = 0
+    limited_ahead: int = 0
+    short_groups: Names[str] = ()
     queues: QueueTurns = field(default_factory=QueueTurns)
     takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
@@ -94,6 +98,8 @@ class Claims:
             rows = _within(MOST_BYTES, choice.rows)
             jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
             self._return_unused(choice.permits, jobs, token)
+            if choice.starts:
+                wish.queues.take({job.id: choice.starts[job.id] for job in jobs})
             return jobs
 
     def take_suspect(self, wish: Wish, names: Names[str]) -> list[Job]:
@@ -226,6 +232,7 @@ class Claims:
             doubt.found += [job.id for job in found]
             jobs += found
             if is_over:
+                self.limited.permits.release_besides(doubt.found, doubt.token)
                 self._doubts.remove(doubt)
         return jobs
 
@@ -235,7 +242,7 @@ class Claims:
         self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
-        """Put back jobs that were not begun, as if they had not been claimed.
+        """Put back jobs that were not begun, as if they had not been claimed, and their permits.
 
         :param run_at: When they are due; None keeps their place.
         :return: How many were still this claim's.
@@ -244,12 +251,14 @@ class Claims:
             return 0
         update = handed_back(self.now(), run_at)
         with answering("a hand-back"):
-            return sum(
+            count = sum(
                 self.jobs.update_many(
                     {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
                 ).modified_count
                 for token, ids in _by_token(jobs).items()
             )
+        self.limited.permits.give_back(jobs)
+        return count
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

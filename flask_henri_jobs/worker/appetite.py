@@ -7,7 +7,14 @@ import typing as t
 
 from ..clock import steady_seconds
 from ..store.claims import Wish
-from .pace import AHEAD_SECONDS, LONGEST_WAIT, Ahead, Pace
+from .pace import (
+    AHEAD_SECONDS,
+    LIMITED_AHEAD_SECONDS,
+    LONGEST_LIMITED_AHEAD,
+    LONGEST_WAIT,
+    Ahead,
+    Pace,
+)
 
 if t.TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,13 +93,17 @@ class Appetite:
 
     def wish(self, free: int) -> Wish:
         """Return what a claim asks for: a job for each free thread, and short ones ahead."""
-        seconds = self._ahead_seconds - self._pace.work_in(self._threads.waiting)
+        waits = self._pace.work_in(self._threads.waiting)
+        seconds = self._ahead_seconds - waits
+        limited_seconds = LIMITED_AHEAD_SECONDS * self._threads.count - waits
         ahead = Ahead(self._pace, free, seconds)
         return Wish(
             runner=self._runner,
             queues=self._queues,
             at_most=free,
             ahead=self._pace.jobs_in(seconds),
+            limited_ahead=self._pace.jobs_in(limited_seconds) if self._short_groups else 0,
+            short_groups=self._short_groups,
             takes=ahead.takes,
             wanted=self._is_wanted,
             limits=self._limits,
@@ -101,6 +112,16 @@ class Appetite:
     @property
     def _ahead_seconds(self) -> float:
         return AHEAD_SECONDS * self._threads.count
+
+    @property
+    def _short_groups(self) -> set[str]:
+        """The groups of which jobs were seen, and short ones only."""
+        longest: dict[str, float] = {}
+        for name, limit in self._limits.items():
+            seconds = self._pace.of(name)
+            if seconds is not None:
+                longest[limit.group] = max(seconds, longest.get(limit.group, 0.0))
+        return {group for group, seconds in longest.items() if seconds <= LONGEST_LIMITED_AHEAD}
 
     def _is_wanted(self, row: Document) -> bool:
         # A suspect is performed alone, and never beside what this claim brings (W6).

@@ -294,7 +294,7 @@ class Runner:
         if jobs:
             with self._outages.tolerated():
                 self._store.claims.hand_back(jobs)
-                self._store.permits.give_back(jobs)
+        self._queues.hand_back(job.id for job in jobs)
         self._holdings.drop(jobs)
 
     def _hand_back_late(self) -> None:

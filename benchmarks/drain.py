@@ -29,12 +29,16 @@ def worker(uri: str) -> float:
 
 
 def by_worker(uri: str, count: int, store: Callable[[], object]) -> float:
-    """Have so many jobs stored, and return how many a second a worker with 4 threads performs."""
+    """Have so many jobs stored, and return how many a second a worker performs."""
     with fresh(uri) as database:
         store()
-        app = f"benchmarks.app:create_app({uri!r}, {database!r})"
-        flask = [sys.executable, "-m", "flask", "--app", app]
-        return drained([[*flask, "jobs", "worker", "--once", "--threads", "4"]], count)
+        return drained([worker_command(uri, database)], count)
+
+
+def worker_command(uri: str, database: str) -> list[str]:
+    """Return what starts a worker with 4 threads that ends when there is nothing to do."""
+    app = f"benchmarks.app:create_app({uri!r}, {database!r})"
+    return [*[sys.executable, "-m", "flask", "--app", app], "jobs", "worker", "--once", "-t", "4"]
 
 
 def raw(uri: str) -> float:

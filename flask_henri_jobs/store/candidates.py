@@ -91,10 +91,12 @@ class Candidates:
         at_most: int,
         now: Moment,
         wanted: Callable[[Document], bool],
+        enough: Callable[[], bool] = lambda: False,
     ) -> list[Document]:
         """Return up to so many due and unlimited jobs that are wanted, in order.
 
         :param queues: Take from these only; None takes from every queue that has work.
+        :param enough: Asked after each job that is not wanted; it may end the look.
         """
         named = self.queues_with_work() if queues is None else queues
         found: list[Document] = []
@@ -110,6 +112,8 @@ class Candidates:
                 self._remember(named, row, now)
                 if found:
                     break
+            if enough():
+                break
         return found
 
     def queues_with_work(self) -> tuple[str, ...]:

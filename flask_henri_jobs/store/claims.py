@@ -33,6 +33,9 @@ if t.TYPE_CHECKING:
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
 
+MOST_ADOPTED, MOST_ADOPTIONS = 1_000, 10
+"""Jobs that are given their key at a time, and how often in one claim."""
+
 MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -129,24 +132,21 @@ class Claims:
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
         now = self.now()
-        keyless: dict[str, list[str]] = defaultdict(list)
-
-        def is_unlimited(row: Document) -> bool:
-            limit = wish.limits.get(row["name"])
-            if limit is None:
-                return wish.wanted(row)
-            keyless[limit.group].append(row["_id"])
-            return False
-
         shares = wish.queues.shares(self.candidates.queues_with_work)
-        most = wish.at_most + wish.ahead
-        unlimited = [
-            row
-            for queues in shares.values()
-            for row in self.candidates.read(queues, most, now, is_unlimited)
-        ]
-        for group, ids in keyless.items():
-            self.limited.adopt(ids, group, now)
+        unlimited: list[Document] = []
+        for _ in range(MOST_ADOPTIONS):
+            keyless = _Keyless(wish)
+            unlimited = [
+                row
+                for queues in shares.values()
+                for row in self.candidates.read(
+                    queues, wish.at_most + wish.ahead, now, keyless.is_unlimited, keyless.are_many
+                )
+            ]
+            for group, ids in keyless.found.items():
+                self.limited.adopt(ids, group, now)
+            if unlimited or not keyless.are_many():
+                break
         return self.limited.choose(unlimited, shares, wish, now=now, token=token)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
@@ -259,6 +259,26 @@ class Claims:
             )
         self.limited.permits.give_back(jobs)
         return count
+
+
+class _Keyless:
+    """Tells the jobs of limited tasks that have no key from unlimited ones (L5)."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.found: dict[str, list[str]] = defaultdict(list)
+        self._wish = wish
+
+    def is_unlimited(self, row: Document) -> bool:
+        """Whether a job has no limit, and is wanted."""
+        limit = self._wish.limits.get(row["name"])
+        if limit is None:
+            return self._wish.wanted(row)
+        self.found[limit.group].append(row["_id"])
+        return False
+
+    def are_many(self) -> bool:
+        """Whether so many were found that they are given their keys first."""
+        return sum(map(len, self.found.values())) >= MOST_ADOPTED
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

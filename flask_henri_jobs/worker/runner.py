@@ -329,7 +329,11 @@ class Runner:
         # callback of their batch is to be seen by then.
         self._aftermath.follow(group)
         self._holdings.drop(jobs)
-        if self._has_none and (self._once or self._post.role is not Role.JOBS):
+        if self._threads.idle and any(job.permit for job in jobs):
+            # Their keys have a slot free, and a thread may be idle for want of one.
+            self._store.claims.limited.keys.look_again()
+            self._wakeup.ring()
+        elif self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
     def _ending_of(self, job: Job) -> Ending:

@@ -99,6 +99,7 @@ worker.pace
 worker.coroutines
 worker.execution
 worker.threads
+worker.turnstile
 worker.committer
 worker.aftermath
 worker.keeper

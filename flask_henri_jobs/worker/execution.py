@@ -53,6 +53,7 @@ class Execution:
     """Performs a claimed job and decides its outcome.
 
     :param now: The server's time.
+    :param await_turn: Returns when the task may be called.
     """
 
     app: Flask
@@ -60,6 +61,7 @@ class Execution:
     task: Task[..., t.Any]
     policy: RetryPolicy
     now: Callable[[], Moment]
+    await_turn: Callable[[], None] = lambda: None
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
@@ -78,9 +80,11 @@ class Execution:
         try:
             with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
                 emit_safely(signals.job_started, self.app, job=job)
-                began = perf_counter()
                 with own:
-                    returned = self._call()
+                    args = job.args
+                    self.await_turn()
+                    began = perf_counter()
+                    returned = call(self.task, args)
         except BaseException as raised:  # noqa: BLE001 - it is kept, and decides
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
             return self._decisive(own.raised, raised), None, perf_counter() - began
@@ -102,9 +106,6 @@ class Execution:
             # What was raised is the task's as well, and raises when it is asked what it is.
             outcome = decide_unseen(self.job, attempt, self.policy, error)
         return Ending(self.job, outcome, raised, returned)
-
-    def _call(self) -> t.Any:
-        return call(self.task, self.job.args)
 
 
 class _Raised:

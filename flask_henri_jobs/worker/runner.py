@@ -30,6 +30,7 @@ from .scheduling import Scheduling
 from .strangers import Strangers
 from .telling import tell
 from .threads import Threads
+from .turnstile import Turnstile
 
 if t.TYPE_CHECKING:
     from datetime import timedelta
@@ -86,6 +87,7 @@ class Runner:
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
+        self._turnstile = Turnstile(is_open=not self._queues.are_weighted)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._appetite = Appetite(
             self.id, self._queues, tasks.limits(), self._threads, self._strangers
@@ -190,6 +192,7 @@ class Runner:
         known = self._strangers.taken_from(jobs)
         self._holdings.add(known, known_at)
         for job in known:
+            self._turnstile.expect(job.row["_id"])
             self._threads.perform(job)
 
     def _wait_for_threads(self) -> float:
@@ -294,7 +297,8 @@ class Runner:
         if jobs:
             with self._outages.tolerated():
                 self._store.claims.hand_back(jobs)
-        self._queues.hand_back(job.id for job in jobs)
+        self._turnstile.leave(job.row["_id"] for job in jobs)
+        self._queues.hand_back(job.row["_id"] for job in jobs)
         self._holdings.drop(jobs)
 
     def _hand_back_late(self) -> None:
@@ -309,6 +313,7 @@ class Runner:
             # In no variable: the frames of a failed task lead back to this one, in a circle then.
             self._committer.hand_over(self._performed(job))
         else:
+            self._turnstile.leave([job.row["_id"]])
             never_begun = Ending(job, Snoozed(at=0, run_at=0))
             self._announcer.announce(Settled(never_begun, None))
 
@@ -319,6 +324,7 @@ class Runner:
             return self._ending_of(job)
         finally:
             self._post.marks.end(mark)
+            self._turnstile.leave([job.row["_id"]])
             self._appetite.note(job.name, steady_seconds() - began)
 
     def _follow_up(self, group: list[Settled]) -> None:
@@ -341,7 +347,8 @@ class Runner:
         policy = self._policies.get(job.name)
         if policy is None:
             policy = self._policies[job.name] = task.policy(self._settings.backoff)
-        return Execution(self._app, job, task, policy, self._store.clock.now).run()
+        await_turn = partial(self._turnstile.begin, job.row["_id"])
+        return Execution(self._app, job, task, policy, self._store.clock.now, await_turn).run()
 
     def _tell(self, signal: NamedSignal) -> None:
         tell(self._app, partial(emit_safely, signal, runner=self.id))

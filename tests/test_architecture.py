@@ -100,6 +100,7 @@ worker.coroutines
 worker.execution
 worker.threads
 worker.turnstile
+worker.failure_log
 worker.committer
 worker.aftermath
 worker.keeper

@@ -188,13 +188,37 @@ class Permits:
         ours = self.limits.find({"token": token}, {"job_id": True})
         return {permit["job_id"]: permit["_id"] for permit in ours}
 
-    def keep(self, jobs: Iterable[Job]) -> None:
-        """Stamp the heartbeat of the permits of jobs."""
-        held = [job for job in jobs if job.permit is not None]
-        if held:
-            now = self.clock.now()
-            with answering("the permits"):
-                self.limits.update_many(_of(held), {"$set": {"heartbeat_at": now}})
+    def keep(self, jobs: Iterable[Job]) -> set[str]:
+        """Stamp the heartbeat of the permits of jobs. Return the ids of jobs that have none.
+
+        A permit that is gone, as after a stop between it and its claim, is taken again where its
+        slot is still free.
+        """
+        held = {job.permit: job for job in jobs if job.permit is not None}
+        if not held:
+            return set()
+        now, ours = self.clock.now(), _of(held.values())
+        with answering("the permits"):
+            kept = self.limits.update_many(ours, {"$set": {"heartbeat_at": now}})
+            if kept.matched_count == len(held):
+                return set()
+            found = {row["_id"] for row in self.limits.find(ours, {"_id": True})}
+            gone = [job for permit, job in held.items() if permit not in found]
+            return {job.row["_id"] for job in gone if self._runs(job) and not self._retaken(job)}
+
+    def _retaken(self, job: Job) -> bool:
+        bucket, _, slot = str(job.permit).rpartition("#")
+        token = job.row["claim_token"]
+        wanted = [(bucket, int(slot), job.row["_id"])]
+        taken = self.take(wanted, runner=job.row["claimed_by"], token=token)
+        if taken and not self._runs(job):
+            # It ended meanwhile, and its permit may have been given back before it was retaken.
+            self.release(list(taken.values()), token)
+        return bool(taken)
+
+    def _runs(self, job: Job) -> bool:
+        claim = {"_id": job.row["_id"], "claim_token": job.row["claim_token"], "state": RUNNING}
+        return self.jobs.find_one(claim, {"_id": True}) is not None
 
     def forget(self, jobs: Iterable[Job]) -> None:
         """Delete the permits of jobs that were put back from a runner that is gone.
@@ -263,11 +287,9 @@ def _free(limit: int, taken: set[int]) -> list[int]:
     return free[: max(0, limit - len(taken))] if above else free
 
 
-def _of(jobs: list[Job]) -> Document:
-    return {
-        "_id": {"$in": [job.permit for job in jobs]},
-        "token": {"$in": list({job.row["claim_token"] for job in jobs})},
-    }
+def _of(jobs: Iterable[Job]) -> Document:
+    tokens = {job.permit: job.row["claim_token"] for job in jobs}
+    return {"_id": {"$in": list(tokens)}, "token": {"$in": list(set(tokens.values()))}}
 
 
 def _to_permit(permit: Document) -> Permit:

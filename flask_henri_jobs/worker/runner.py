@@ -317,14 +317,21 @@ class Runner:
                 # In no variable: the frames of a failed task lead back to this one, in a circle.
                 self._committer.hand_over(self._performed(job))
             else:
-                never_begun = Ending(job, Snoozed(at=0, run_at=0))
-                self._announcer.announce(Settled(never_begun, None))
+                self._let_others_have(job)
             is_seen_to = True
         finally:
             self._turnstile.leave([job.row["_id"]])
             if not is_seen_to:
                 # Without heartbeats it is recovered; with them it would run for ever.
                 self._holdings.drop([job])
+
+    def _let_others_have(self, job: Job) -> None:
+        """See to a job whose claim is gone, or whose claim stands and whose permit is gone."""
+        with self._outages.tolerated():
+            self._store.claims.hand_back([job])
+        self._holdings.drop([job])
+        never_begun = Ending(job, Snoozed(at=0, run_at=0))
+        self._announcer.announce(Settled(never_begun, None))
 
     def _performed(self, job: Job) -> Ending:
         began = steady_seconds()

@@ -207,6 +207,44 @@ def test_heartbeat(permits: Permits, time: ServerTime) -> None:
     assert [permit.job_id for permit in permits.sweep(STUCK_AFTER)] == ["b", "c"]
 
 
+def test_heartbeat_of_what_is_gone(
+    permits: Permits, jobs: Collection[Document], time: ServerTime
+) -> None:
+    """L3: a permit that was swept is taken again by its heartbeat where nobody else has its slot;
+    of the others it is told. That of a job which has just ended is left as it is."""
+    held = [running(name, f"mail#{slot}", time) for slot, name in enumerate("abcd")]
+    jobs.insert_many(dict(job.row) for job in held[:3])
+    take(permits, ("mail", 0, "a"))
+    take(permits, ("mail", 2, "other"), token="theirs")
+
+    assert permits.keep(held) == {"c"}
+
+    stored = {row["_id"]: (row["job_id"], row["token"]) for row in permits.limits.find()}
+    assert stored == {
+        "mail#0": ("a", "mine"),
+        "mail#1": ("b", "mine"),
+        "mail#2": ("other", "theirs"),
+    }
+
+
+def test_heartbeat_of_what_ends_meanwhile(
+    permits: Permits, jobs: Collection[Document], time: ServerTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L6: a permit that was given back between a heartbeat's writes stays given back."""
+    job = running("a", "mail#0", time)
+    jobs.insert_one(dict(job.row))
+    insert = Permits._inserted
+
+    def and_end(self: Permits, rows: list[Document], token: str) -> dict[str, str]:
+        jobs.update_one({"_id": "a"}, {"$set": {"state": "done"}})
+        return insert(self, rows, token)
+
+    monkeypatch.setattr(Permits, "_inserted", and_end)
+
+    assert permits.keep([job]) == set()
+    assert held(permits) == []
+
+
 def test_sweep(permits: Permits, jobs: Collection[Document], time: ServerTime) -> None:
     """L3, A9: an old permit is freed unless its job runs under it: not that of a live job, and not
     that of a job that is still to be recovered."""

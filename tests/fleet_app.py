@@ -65,7 +65,7 @@ def inside(key: int) -> None:
     entered = time.time()
     visits = jobs.database["visits"]
     visit = visits.insert_one({**claim, "key": key, "entered": entered}).inserted_id
-    threading.Event().wait(0.05)
+    threading.Event().wait(0.2)
     visits.update_one({"_id": visit}, {"$set": {"left": time.time()}})
 
 

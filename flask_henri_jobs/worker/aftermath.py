@@ -10,6 +10,7 @@ from ..errors import HenriJobsError, StoreUnavailable
 from ..finishing import Finisher
 from ..job import DEAD, DONE
 from ..log import logger
+from ..registry import Registry
 from ..store.tallies import Ended
 
 if t.TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Aftermath:
     batch over (B3).
 
     :param on_enqueued: Called when callbacks were enqueued.
+    :param tasks: What is known here of the tasks of callbacks.
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class Aftermath:
         announcer: Announcer,
         outages: Outages,
         on_enqueued: Callable[[], None],
+        tasks: Registry | None = None,
     ) -> None:
         self._store = store
-        self._finisher = Finisher(settings, store)
+        self._finisher = Finisher(settings, store, tasks or Registry())
         self._announcer = announcer
         self._outages = outages
         self._on_enqueued = on_enqueued

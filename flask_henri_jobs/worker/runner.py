@@ -93,7 +93,7 @@ class Runner:
         )
         self._announcer = Announcer(app)
         self._aftermath = Aftermath(
-            store, settings, self._announcer, self._outages, self._wakeup.ring
+            store, settings, self._announcer, self._outages, self._wakeup.ring, tasks
         )
         self._committer = Committer(
             store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages

@@ -72,6 +72,7 @@ class Permits:
     random: Callable[[Sequence[int], int], list[int]] = random.sample
     steady: Callable[[], float] = steady_seconds
     _above: list[tuple[str, int]] = field(default_factory=list)
+    _above_from: int = 0
     _above_until: float = 0.0
     _useless: list[tuple[Document, float]] = field(default_factory=list)
 
@@ -99,11 +100,11 @@ class Permits:
 
         There are some where a limit was lowered: who holds one finishes, and counts.
         """
-        if self.steady() >= self._above_until:
+        if self.steady() >= self._above_until or lowest < self._above_from:
             # As many as threads work on limited jobs at most, and read once in a second.
             above = self.limits.find({"slot": {"$gte": lowest}}, {"limit_key": True, "slot": True})
             self._above = [(held["limit_key"], int(held["slot"])) for held in above]
-            self._above_until = self.steady() + ABOVE_SECONDS
+            self._above_from, self._above_until = lowest, self.steady() + ABOVE_SECONDS
         return self._above
 
     def take(

@@ -21,6 +21,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from flask_henri_jobs.job import Document
+    from plans import Recorder
 
 STUCK_AFTER = timedelta(seconds=60)
 
@@ -329,13 +330,16 @@ def test_whatever_a_runner_held(permits: Permits) -> None:
 
 
 def test_above_is_read_once_a_second(
-    jobs: Collection[Document], permits: Permits, time: ServerTime, recorder: t.Any
+    permits: Permits, time: ServerTime, recorder: Recorder
 ) -> None:
-    """L1: what is held above a limit is asked for once a second, and the slots each time."""
-    permits.free({"mail": 1})
+    """L1: what is held above a limit is asked for once a second, and the slots each time; and also
+    where the limit asked about is lower than those before."""
+    take(permits, ("post", 3, "a"))
+    permits.free({"mail": 2})
     recorder.commands.clear()
-    permits.free({"mail": 1})
+    permits.free({"mail": 2})
     assert len(recorder.commands) == 1
+    assert permits.free({"post": 1}) == {"post": []}
 
     take(permits, ("mail", 3, "a"))
     time.advance(1)

@@ -289,8 +289,12 @@ def _free(limit: int, taken: set[int]) -> list[int]:
 
 
 def _of(jobs: Iterable[Job]) -> Document:
-    tokens = {job.permit: job.row["claim_token"] for job in jobs}
-    return {"_id": {"$in": list(tokens)}, "token": {"$in": list(set(tokens.values()))}}
+    """Match the permits of jobs, each by its own token: a slot may be another's of these since."""
+    held: dict[str, list[str | None]] = defaultdict(list)
+    for job in jobs:
+        held[job.row["claim_token"]].append(job.permit)
+    each = [{"_id": {"$in": permits}, "token": token} for token, permits in held.items()]
+    return each[0] if len(each) == 1 else {"$or": each}
 
 
 def _to_permit(permit: Document) -> Permit:

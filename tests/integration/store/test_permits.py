@@ -141,6 +141,18 @@ def test_only_its_token_gives_back(permits: Permits, time: ServerTime) -> None:
     assert held(permits) == ["mail#1"]
 
 
+def test_each_by_its_own_token(permits: Permits, time: ServerTime) -> None:
+    """L3: a permit that was lost, and that a later claim of the same runner took, is not given back
+    with another job of that claim."""
+    take(permits, ("mail", 0, "b"), ("mail", 1, "c"), token="second")
+    stalled = running("a", "mail#0", time, token="first")
+    ended = running("c", "mail#1", time, token="second")
+
+    permits.give_back([stalled, ended])
+
+    assert held(permits) == ["mail#0"]
+
+
 def test_jobs_without_a_permit_ask_nothing(permits: Permits, time: ServerTime) -> None:
     """L6: nothing is sent for jobs without a limit."""
     take(permits, ("mail", 0, "a"))

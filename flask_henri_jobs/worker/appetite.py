@@ -71,7 +71,7 @@ class Appetite:
         """Return how many threads are free, those included that are about to be."""
         free = self._threads.idle
         if self._took_limited and 0 < free < self._threads.count and self._pace.is_fast:
-            # Limited jobs are not claimed ahead, and a claim of one costs what one of many does.
+            # Where few keys are free none is claimed ahead, and a claim of one costs as of many.
             time.sleep(GATHERING_SECONDS)
             free = self._threads.idle
         return free
@@ -96,14 +96,14 @@ class Appetite:
         waits = self._pace.work_in(self._threads.waiting)
         seconds = self._ahead_seconds - waits
         limited_seconds = LIMITED_AHEAD_SECONDS * self._threads.count - waits
-        ahead = Ahead(self._pace, free, seconds)
+        ahead, short_groups = Ahead(self._pace, free, seconds), self._short_groups()
         return Wish(
             runner=self._runner,
             queues=self._queues,
             at_most=free,
             ahead=self._pace.jobs_in(seconds),
-            limited_ahead=self._pace.jobs_in(limited_seconds) if self._short_groups else 0,
-            short_groups=self._short_groups,
+            limited_ahead=self._pace.jobs_in(limited_seconds) if short_groups else 0,
+            short_groups=short_groups,
             takes=ahead.takes,
             wanted=self._is_wanted,
             limits=self._limits,
@@ -113,7 +113,6 @@ class Appetite:
     def _ahead_seconds(self) -> float:
         return AHEAD_SECONDS * self._threads.count
 
-    @property
     def _short_groups(self) -> set[str]:
         """The groups of which jobs were seen, and short ones only."""
         longest: dict[str, float] = {}

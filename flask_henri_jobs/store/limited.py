@@ -69,6 +69,8 @@ class LimitedWork:
         """
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
         lines = self._lines(unlimited, shares, wish, now)
+        if len(unlimited) + len(lines) < wish.at_most and self.keys.look_again_if_freed():
+            lines = self._lines(unlimited, shares, wish, now)
         if not lines and len(shares) == 1:
             return Choice(list(itertools.takewhile(wish.takes, unlimited)))
         places = _picked([*unlimited, *lines], wish, share_of)

@@ -58,7 +58,7 @@ class _Known:
 
         What comes behind a head that was taken is not known.
         """
-        return now < self.until and (not self.size or 4 * len(self.heads) > self.size)
+        return now < self.until and (not self.size or 8 * len(self.heads) > self.size)
 
 
 @dataclass(slots=True)
@@ -68,6 +68,7 @@ class WaitingKeys:
     jobs: Collection[Document]
     steady: Callable[[], float] = steady_seconds
     _known: dict[str, _Known] = field(default_factory=dict)
+    _are_freed: bool = False
 
     def heads(self, queues: Iterable[str], now: Moment) -> Iterator[Head]:
         """Yield the first due job of every key in some queues, in their order."""
@@ -93,8 +94,20 @@ class WaitingKeys:
         )
         return [_to_head(row) for row in rows if row["_id"] != head.id][:at_most]
 
+    def freed(self) -> None:
+        """Note that keys have slots free which had none when they were read."""
+        self._are_freed = True
+
+    def look_again_if_freed(self) -> bool:
+        """Forget what was read if keys were freed since. Return whether it is forgotten."""
+        forgotten = self._are_freed
+        if forgotten:
+            self.look_again()
+        return forgotten
+
     def look_again(self) -> None:
         """Forget what was read."""
+        self._are_freed = False
         self._known.clear()
 
     def _of(self, queue: str, now: Moment) -> list[Head]:

@@ -351,11 +351,12 @@ class Runner:
         # After all else: with --once the runner ends when it holds none, and the callback of their
         # batch is to be seen by then.
         self._holdings.drop(settled.ending.job for settled in group)
-        if self._threads.idle and any(settled.ending.job.permit for settled in group):
-            # Their keys have a slot free, and a thread may be idle for want of one.
-            self._store.claims.limited.keys.look_again()
-            self._wakeup.ring()
-        elif self._has_none and (self._once or self._post.role is not Role.JOBS):
+        if any(settled.ending.job.permit for settled in group):
+            self._store.claims.limited.keys.freed()
+            if self._threads.idle:
+                # For want of a key with a slot free, perhaps.
+                self._wakeup.ring()
+        if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
     def _ending_of(self, job: Job) -> Ending:

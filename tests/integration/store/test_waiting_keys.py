@@ -142,6 +142,27 @@ def test_what_was_read_is_used_for_a_while(
     assert len(recorder.commands) == 2
 
 
+def test_it_is_read_again_for_idle_threads(
+    jobs: Collection[Document], now: Now, recorder: Recorder
+) -> None:
+    """L6: what was read is read again early where keys were freed since and threads would be idle;
+    and only then."""
+    claims = claims_on(jobs, now)
+    keys = claims.limited.keys
+    jobs.insert_many(waiting(n, f"imports:{n % 20}") for n in range(60))
+    first = claims.take(wish(12))
+    claims.limited.permits.give_back(first)
+    keys.freed()
+    recorder.commands.clear()
+
+    assert ids_of(claims.take(wish(8))) == [f"{n:06}" for n in range(12, 20)]
+    assert ids_of(claims.take(wish(3))) == [f"{n:06}" for n in range(20, 23)]
+    assert claims.take(wish(20))
+
+    looks = [one for one in recorder.commands if "aggregate" in one]
+    assert len(looks) == 2
+
+
 def test_it_is_read_again_when_it_is_used_up(
     keys: WaitingKeys, stored: Stored, now: Now, recorder: Recorder
 ) -> None:
@@ -149,7 +170,7 @@ def test_it_is_read_again_when_it_is_used_up(
     for n in range(8):
         stored(str(n), concurrency_key=f"k{n}", priority=n)
     recorder.commands.clear()
-    for head in list(keys.heads(["default"], now()))[:6]:
+    for head in list(keys.heads(["default"], now()))[:7]:
         keys.taken(head)
 
     assert len(list(keys.heads(["default"], now()))) == 8

@@ -10,6 +10,7 @@ from pymongo.errors import PyMongoError
 
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.job import Job
+from flask_henri_jobs.store.leases import Leases
 from flask_henri_jobs.store.permits import DOUBT_SECONDS, Permits
 from rows import row_of_state
 from server_time import ServerTime
@@ -281,6 +282,24 @@ def test_sweep(permits: Permits, jobs: Collection[Document], time: ServerTime) -
     assert [permit.job_id for permit in freed] == list(bad)
     assert {permit.job_id for permit in permits.held()} == {*good, "young"}
     assert permits.sweep(STUCK_AFTER) == []
+
+
+def test_permits_of_a_host_that_is_gone(
+    permits: Permits, jobs: Collection[Document], time: ServerTime
+) -> None:
+    """L3: when a host is gone, its permits are free after ``stuck_after``, with their jobs and
+    without; not before."""
+    take(permits, ("mail", 0, "runs"), ("mail", 1, "never claimed"))
+    jobs.insert_one(dict(running("runs", "mail#0", time).row))
+    leases = Leases(jobs, time.clock, permits)
+    time.advance(STUCK_AFTER.total_seconds() - 1)
+    assert (leases.recover(STUCK_AFTER), permits.sweep(STUCK_AFTER)) == ([], [])
+
+    time.advance(2)
+    assert [permit.job_id for permit in permits.sweep(STUCK_AFTER)] == ["never claimed"]
+    assert [job.id for job in leases.recover(STUCK_AFTER)] == ["runs"]
+
+    assert permits.free({"mail": 2}) == {"mail": [0, 1]}
 
 
 def test_sweep_of_henri_permits(

@@ -187,7 +187,9 @@ def test_a_taken_key_goes_on(jobs: Collection[Document], now: Now) -> None:
     assert claims.take(wish(limits=three)) == []
 
 
-def test_full_key_delays_nobody(jobs: Collection[Document], now: Now, recorder: Recorder) -> None:
+def test_a_full_key_holds_back_nobody_else(
+    jobs: Collection[Document], now: Now, recorder: Recorder
+) -> None:
     """L4: behind a deep backlog of a key whose permits are held elsewhere, other keys and unlimited
     jobs are taken by as many questions as without it."""
     expected = ["010000", "010001", "010002", "010003"]

@@ -122,6 +122,12 @@ def await_end_of(which: dict[str, t.Any]) -> None:
         until(lambda asked=asked: rows.find_one(asked, ["_id"]) is None, "jobs")  # type: ignore[misc]
 
 
+def await_done(number: int) -> None:
+    """Return when so many jobs are done; it asks seldom, as each question counts them."""
+    rows = jobs.database["henri_jobs"]
+    until(lambda: rows.count_documents({"state": "done"}) >= number, "jobs", every=0.5)
+
+
 def seconds_of(which: dict[str, t.Any], number: int) -> float:
     """Return the time from the first claim to the last outcome of jobs, which are so many."""
     times = {"first": {"$min": "$claimed_at"}, "last": {"$max": "$finished_at"}}

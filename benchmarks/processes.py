@@ -79,8 +79,13 @@ def runner_pids() -> list[int]:
     return [row["pid"] for row in jobs.database["henri_jobs_runners"].find({}, ["pid"])]
 
 
-def until(condition: t.Callable[[], bool], what: str, process: Process | None = None) -> None:
-    """Ask every 20 ms until the answer is yes.
+def until(
+    condition: t.Callable[[], bool],
+    what: str,
+    process: Process | None = None,
+    every: float = 0.02,
+) -> None:
+    """Ask every so many seconds until the answer is yes.
 
     :param process: Which must not end meanwhile.
     """
@@ -90,7 +95,7 @@ def until(condition: t.Callable[[], bool], what: str, process: Process | None = 
             process.finish()
         if time.monotonic() > deadline:
             raise TimeoutError(f"Waited {PATIENCE} s for {what}.")
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def resident_bytes(pid: int) -> int:

@@ -7,7 +7,7 @@ import itertools
 import typing as t
 from dataclasses import dataclass
 
-from . import drain, enqueue, idle, latency, startup
+from . import drain, enqueue, idle, latency, limits, startup
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -134,6 +134,16 @@ MEASURES = (
         name="short",
         rounds=each(drain.share_of_ideal),
         lines=(Line(name="5,000 jobs of 20 ms, 2 x 8 / ideal", must=both(0.95), at_least=True),),
+    ),
+    Measure(
+        name="limits",
+        rounds=each(limits.share_of_unlimited),
+        lines=(Line(name="100,000 jobs, 1,000 keys / unlimited", must=both(0.20), at_least=True),),
+    ),
+    Measure(
+        name="full-key",
+        rounds=each(limits.share_beside_a_full_key),
+        lines=(Line(name="behind 50,000 of a full key / none", must=both(0.50), at_least=True),),
     ),
     Measure(
         name="memory",

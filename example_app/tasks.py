@@ -36,6 +36,26 @@ def import_rows(import_id: str, first_row: int, rows: list[list[str]]) -> None:
     )
 
 
+@jobs.task
+def report_import(batch: dict[str, t.Any], import_id: str) -> None:
+    """Write the report of an import, when the last of its jobs has ended.
+
+    It is performed once the batch is over, whatever became of its jobs, and is given their counts.
+    """
+    reports = _import(import_id).get("reports", {}).values()
+    report = {
+        "jobs": batch["total"],
+        "failed": batch["failed"],
+        "stored": sum(report["stored"] for report in reports),
+        "rejected": sum(len(report["rejected"]) for report in reports),
+    }
+    jobs.database["imports"].update_one({"_id": import_id}, {"$set": {"report": report}})
+
+
+def _import(import_id: str) -> dict[str, t.Any]:
+    return jobs.database["imports"].find_one({"_id": import_id}) or {}
+
+
 def _located(place: dict[str, t.Any]) -> dict[str, t.Any]:
     # GeocoderBusy is not caught: the queue performs the job again after its backoff.
     square = square_of(

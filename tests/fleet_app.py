@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import typing as t
 
 from flask import Flask
@@ -71,6 +72,17 @@ def poison() -> None:
     """End the process, once those beside it have begun."""
     threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@jobs.task(name="inside", max_attempts=100, concurrency={"limit": 2, "key": "key"})
+def inside(key: int) -> None:
+    """Say when it is inside, and under which claim."""
+    claim = {"job": current_job.id, "token": current_job.row["claim_token"]}
+    entered = time.time()
+    visits = jobs.database["visits"]
+    visit = visits.insert_one({**claim, "key": key, "entered": entered}).inserted_id
+    threading.Event().wait(0.2)
+    visits.update_one({"_id": visit}, {"$set": {"left": time.time()}})
 
 
 @jobs.task(name="leave", max_attempts=2)

@@ -105,6 +105,7 @@ worker.frame
 worker.coroutines
 worker.execution
 worker.threads
+worker.turnstile
 worker.failure_log
 worker.committer
 worker.aftermath

@@ -93,10 +93,12 @@ class Candidates:
         at_most: int,
         now: Moment,
         wanted: Callable[[Document], bool],
+        enough: Callable[[], bool] = lambda: False,
     ) -> list[Document]:
         """Return up to so many due and unlimited jobs that are wanted, in order.
 
         :param queues: Take from these only; None takes from every queue that has work.
+        :param enough: Asked after each job that is not wanted; it may end the look.
         """
         if at_most < 1:
             # To the server, a limit of none is no limit.
@@ -115,6 +117,8 @@ class Candidates:
                 self._remember(named, row, now)
                 if found:
                     break
+            if enough():
+                break
         self.is_clear = not (stepped or self._memories)
         return found
 

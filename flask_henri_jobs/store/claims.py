@@ -38,6 +38,9 @@ if t.TYPE_CHECKING:
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
 
+MOST_ADOPTED, MOST_ADOPTIONS = 1_000, 10
+"""Jobs that are given their key at a time, and how often in one claim."""
+
 MOST_BYTES = 16 * 1024 * 1024
 
 
@@ -48,8 +51,10 @@ class Wish:
     :param runner: Its id.
     :param queues: The queues that it takes from, and whose turn it is.
     :param at_most: How many: one for each free thread.
-    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
-    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
+    :param ahead: How many more, while all threads are at work.
+    :param limited_ahead: How many of those may be limited: a permit that waits is concurrency lost.
+    :param short_groups: The groups of limits whose jobs are short enough to be taken ahead.
+    :param takes: Asked of each job in turn; the first that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
     :param limits: The limits by the names of their tasks.
     :param rung: The queues that it was woken for, and is in a hurry for.
@@ -59,6 +64,8 @@ class Wish:
     runner: str
     at_most: int
     ahead: int = 0
+    limited_ahead: int = 0
+    short_groups: Names[str] = ()
     queues: QueueTurns = field(default_factory=QueueTurns)
     takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
@@ -111,6 +118,8 @@ class Claims:
                 jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
                 self.spread.went(asked=len(rows), won=len(jobs))
                 self._return_unused(choice.permits, jobs, token)
+            if choice.starts:
+                wish.queues.take({job.id: choice.starts[job.id] for job in jobs})
             return jobs
 
     def take_suspect(self, wish: Wish, names: Names[str]) -> list[Job]:
@@ -179,35 +188,39 @@ class Claims:
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
         now = self.now()
-        keyless: dict[str, list[str]] = defaultdict(list)
-
-        def is_unlimited(row: Document) -> bool:
-            limit = wish.limits.get(row["name"])
-            if limit is None:
-                return wish.wanted(row)
-            keyless[limit.group].append(row["_id"])
-            return False
-
         candidates = self.candidates
         candidates.learn(wish.rung)
         shares = wish.queues.shares(
             candidates.queues_known if wish.rung else candidates.queues_with_work
         )
-        most = wish.at_most + wish.ahead
-        reach = most * self.spread.width
-        unlimited = [
-            row
-            for queues in shares.values()
-            for row in self.spread.part_of(candidates.read(queues, reach, now, is_unlimited), most)
-        ]
-        for group, ids in keyless.items():
-            self.limited.adopt(ids, group, now)
+        unlimited = self._read_unlimited(shares, wish, now)
         if wish.rung and len(shares) == 1:
             if 0 < len(unlimited) < wish.at_most:
                 # Threads are left for limited work too, which the next look, at once, sees to.
                 return Choice(list(takewhile(wish.takes, unlimited)))
             self.limited.keys.look_again()
         return self.limited.choose(unlimited, shares, wish, now=now, token=token)
+
+    def _read_unlimited(
+        self, shares: Mapping[str, Sequence[str]], wish: Wish, now: Moment
+    ) -> list[Document]:
+        """Return the next jobs without a limit; those that should have a key are given it."""
+        most = wish.at_most + wish.ahead
+        reach = most * self.spread.width
+        unlimited: list[Document] = []
+        for _ in range(MOST_ADOPTIONS):
+            keyless = _Keyless(wish)
+            unlimited = []
+            for queues in shares.values():
+                rows = self.candidates.read(
+                    queues, reach, now, keyless.is_unlimited, keyless.are_many
+                )
+                unlimited += self.spread.part_of(rows, most)
+            for group, ids in keyless.found.items():
+                self.limited.adopt(ids, group, now)
+            if unlimited or not keyless.are_many():
+                break
+        return unlimited
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
         if permits:
@@ -288,9 +301,8 @@ class Claims:
         permits = self.limited.permits.of_token(doubt.token)
         jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
         if is_over:
-            used = {*doubt.found, *(job.id for job in jobs)}
-            unused = [permit for job_id, permit in permits.items() if job_id not in used]
-            self.limited.permits.release(unused, doubt.token)
+            used = [*doubt.found, *(job.id for job in jobs)]
+            self.limited.permits.release_besides(used, doubt.token)
         return jobs, is_over
 
     def look_again(self) -> None:
@@ -299,7 +311,7 @@ class Claims:
         self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
-        """Put back jobs that were not begun, as if they had not been claimed.
+        """Put back jobs that were not begun, as if they had not been claimed, and their permits.
 
         :param run_at: When they are due; None keeps their place.
         :return: How many were still this claim's.
@@ -311,7 +323,8 @@ class Claims:
             back = self._put_back(jobs, update)
             due = {} if run_at is None else {"run_at": run_at}
             self.ring_for({**job.row, **due} for job in jobs)
-            return back
+        self.limited.permits.give_back(jobs)
+        return back
 
     def _put_back(self, jobs: Sequence[Job], update: Document) -> int:
         return sum(
@@ -332,6 +345,26 @@ def _stamp(runner: str, token: str, now: Moment) -> Document:
         "started_at": now,
         "updated_at": now,
     }
+
+
+class _Keyless:
+    """Tells the jobs of limited tasks that have no key from unlimited ones (L5)."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.found: dict[str, list[str]] = defaultdict(list)
+        self._wish = wish
+
+    def is_unlimited(self, row: Document) -> bool:
+        """Whether a job has no limit, and is wanted."""
+        limit = self._wish.limits.get(row["name"])
+        if limit is None:
+            return self._wish.wanted(row)
+        self.found[limit.group].append(row["_id"])
+        return False
+
+    def are_many(self) -> bool:
+        """Whether so many were found that they are given their keys first."""
+        return sum(map(len, self.found.values())) >= MOST_ADOPTED
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

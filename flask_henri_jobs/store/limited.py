@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
+from ..queues import Start
 from .documents import is_due
 
 if t.TYPE_CHECKING:
@@ -27,10 +28,16 @@ KEYS_AT_ONCE = 64
 
 @dataclass(slots=True)
 class Choice:
-    """What a runner would take: rows in their order, and the permits it holds for some."""
+    """What a runner would take.
+
+    :param rows: The jobs in their order.
+    :param permits: The permits that it holds for some of them, by their ids.
+    :param starts: Their places in the turns of the queues, by their ids, where those have weights.
+    """
 
     rows: list[Document]
     permits: dict[str, str] = field(default_factory=dict)
+    starts: dict[str, Start] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +69,20 @@ class LimitedWork:
         """
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
         lines = self._lines(unlimited, shares, wish, now)
+        if len(unlimited) + len(lines) < wish.at_most and self.keys.look_again_if_freed():
+            lines = self._lines(unlimited, shares, wish, now)
         if not lines and len(shares) == 1:
             return Choice(list(itertools.takewhile(wish.takes, unlimited)))
-        picked = _picked([*unlimited, *lines], wish, share_of)
+        places = _picked([*unlimited, *lines], wish, share_of)
+        picked = [place.job for place in places]
         limited = [pick for pick in picked if isinstance(pick, _Pick)]
         permits = self._permits_for(limited, wish.runner, token)
         free = [pick.head.id for pick in limited if pick.slot is None]
-        rows = [pick for pick in picked if not isinstance(pick, _Pick)]
-        found = {row["_id"]: row for row in [*rows, *self._read([*permits, *free], wish, now)]}
-        ids = [pick.head.id if isinstance(pick, _Pick) else pick["_id"] for pick in picked]
-        return Choice([found[one] for one in ids if one in found], permits)
+        found = {row["_id"]: row for row in self._read([*permits, *free], wish, now)}
+        found |= {row["_id"]: row for row in picked if not isinstance(row, _Pick)}
+        rows = [found[_id(pick)] for pick in picked if _id(pick) in found]
+        starts = {_id(place.job): place.start for place in places if place.start}
+        return Choice(list(itertools.takewhile(wish.takes, rows)), permits, starts)
 
     def permit_of(self, row: Document, wish: Wish, token: str) -> dict[str, str] | None:
         """Take the permit that one job needs. Return it by the job's id; None where all are held.
@@ -112,7 +123,7 @@ class LimitedWork:
             rows = [row for row in unlimited if row["queue"] in queues]
             heads = self.keys.heads(queues, now)
             # Where no thread is free, a limited job still ends what is claimed ahead of it.
-            reach = wish.at_most or len(rows)
+            reach = wish.at_most + wish.limited_ahead or len(rows)
             if rows and len(rows) >= reach:
                 last = _order(rows[reach - 1])
                 heads = itertools.takewhile(_comes_before(last), heads)
@@ -125,11 +136,14 @@ class LimitedWork:
         """Return the first keys with a slot free. ``slots`` has what is known of keys so far."""
         lines: list[_Line] = []
         heads = (head for head in heads if slots.get(head.key, True))
+        at_once = max(KEYS_AT_ONCE, _sought(wish))
         # With a line for each free thread, every head that was not asked about comes later.
         while len(lines) < _sought(wish):
-            asked = list(itertools.islice(heads, max(KEYS_AT_ONCE, wish.at_most)))
+            asked = list(itertools.islice(heads, at_once))
             if not asked:
                 break
+            # Where many keys are full, few questions get past them.
+            at_once *= 2
             slots |= self._slots([head for head in asked if head.key not in slots], wish)
             # A key that waits in several queues has one line in each, and its slots once.
             lines += [
@@ -204,11 +218,20 @@ class _Pick(t.NamedTuple):
     slot: int | None
 
 
+class _Place(t.NamedTuple):
+    """What was picked, and its place in the turns of queues that have weights."""
+
+    job: Document | _Pick
+    start: Start | None
+
+
 def _picked(
     firsts: list[Document | _Line], wish: Wish, share_of: Mapping[str, str]
-) -> list[Document | _Pick]:
+) -> list[_Place]:
     """Return the first jobs: of each share in its order, and the shares by turns."""
-    picked: list[Document | _Pick] = []
+    picked: list[_Place] = []
+    turns = wish.queues.plan()
+    groups = _groups(wish)
     waiting: dict[str, list[tuple[t.Any, int, Document | _Line]]] = defaultdict(list)
     for number, first in enumerate(firsts):
         # The number keeps rows and lines from being compared.
@@ -216,26 +239,33 @@ def _picked(
     for line in waiting.values():
         heapq.heapify(line)
     while waiting and len(picked) < wish.at_most + wish.ahead:
-        share = wish.queues.next(waiting)
+        share = turns.next(waiting)
+        start = Start(share, frozenset(waiting)) if turns.are_weighted else None
         _, number, first = waiting[share][0]
+        is_ahead = len(picked) >= wish.at_most
         if not isinstance(first, _Line):
-            if not wish.takes(first):
-                break
-            picked.append(first)
-            wish.queues.served(share, waiting)
+            picked.append(_Place(first, start))
+            turns.served(share, waiting)
         elif first.slots:
-            if len(picked) >= wish.at_most:
+            if is_ahead and not _may_wait(first.head, len(picked), wish, groups):
                 # It waits for a thread, and nothing that is claimed ahead overtakes it.
                 break
-            wish.takes({})
-            picked.append(_Pick(first.head, first.slots.pop()))
-            wish.queues.served(share, waiting)
+            picked.append(_Place(_Pick(first.head, first.slots.pop()), start))
+            turns.served(share, waiting)
         heapq.heappop(waiting[share])
-        if isinstance(first, _Line) and first.next():
+        # A key's second job waits for the next claim, where it costs a question to learn which.
+        if isinstance(first, _Line) and not is_ahead and first.next():
             heapq.heappush(waiting[share], (_place(first), number, first))
         if not waiting[share]:
             del waiting[share]
     return picked
+
+
+def _may_wait(head: Head, place: int, wish: Wish, groups: Mapping[str, int]) -> bool:
+    """Whether a limited job is claimed for a thread that is at work still."""
+    return (
+        place < wish.at_most + wish.limited_ahead and _group(head.key, groups) in wish.short_groups
+    )
 
 
 def _groups(wish: Wish) -> dict[str, int]:
@@ -244,20 +274,30 @@ def _groups(wish: Wish) -> dict[str, int]:
 
 def _sought(wish: Wish) -> int:
     """Return how many limited jobs are looked for: one even where no thread is free for it."""
-    return max(1, wish.at_most)
+    return max(1, wish.at_most + wish.limited_ahead)
 
 
 def _most(key: str, groups: Mapping[str, int]) -> int | None:
-    """Return how many jobs of a key run at once: the key is ``group`` or ``group:value``."""
+    """Return how many jobs of a key run at once."""
+    group = _group(key, groups)
+    return None if group is None else groups[group]
+
+
+def _group(key: str, groups: Mapping[str, int]) -> str | None:
+    """Return the group of a key, ``group`` or ``group:value``: the longest that has a limit."""
     while key not in groups:
         key, colon, _ = key.rpartition(":")
         if not colon:
             return None
-    return groups[key]
+    return key
 
 
 def _comes_before(last: tuple[t.Any, ...]) -> Callable[[Head], bool]:
     return lambda head: head.order < last
+
+
+def _id(picked: Document | _Pick) -> str:
+    return picked.head.id if isinstance(picked, _Pick) else str(picked["_id"])
 
 
 def _queue(first: Document | _Line) -> str:

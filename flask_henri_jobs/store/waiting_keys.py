@@ -42,10 +42,23 @@ class Head:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a queue, in order and by key, until when it is used."""
+    """What was read of a queue.
+
+    :param heads: What is left of it, in order and by key.
+    :param until: When it is read again, at the latest.
+    :param size: How many heads there were.
+    """
 
     heads: dict[str, Head]
     until: float
+    size: int
+
+    def is_good(self, now: float) -> bool:
+        """Whether it is used for longer: most of what was read is there still, or there was none.
+
+        What comes behind a head that was taken is not known.
+        """
+        return now < self.until and (not self.size or 8 * len(self.heads) > self.size)
 
 
 @dataclass(slots=True)
@@ -55,6 +68,7 @@ class WaitingKeys:
     jobs: Collection[Document]
     steady: Callable[[], float] = steady_seconds
     _known: dict[str, _Known] = field(default_factory=dict)
+    _are_freed: bool = False
 
     def heads(self, queues: Iterable[str], now: Moment) -> Iterator[Head]:
         """Yield the first due job of every key in some queues, in their order."""
@@ -80,13 +94,25 @@ class WaitingKeys:
         )
         return [_to_head(row) for row in rows if row["_id"] != head.id][:at_most]
 
+    def freed(self) -> None:
+        """Note that keys have slots free which had none when they were read."""
+        self._are_freed = True
+
+    def look_again_if_freed(self) -> bool:
+        """Forget what was read if keys were freed since. Return whether it is forgotten."""
+        forgotten = self._are_freed
+        if forgotten:
+            self.look_again()
+        return forgotten
+
     def look_again(self) -> None:
         """Forget what was read."""
+        self._are_freed = False
         self._known.clear()
 
     def _of(self, queue: str, now: Moment) -> list[Head]:
         known = self._known.get(queue)
-        if known is None or known.until <= self.steady():
+        if known is None or not known.is_good(self.steady()):
             known = self._known[queue] = self._read(queue, now)
         return list(known.heads.values())
 
@@ -99,7 +125,7 @@ class WaitingKeys:
         heads.sort(key=lambda head: head.order)
         ended = self.steady()
         until = ended + max(SHORTEST_MEMORY, MEMORY_PER_COST * (ended - began))
-        return _Known({head.key: head for head in heads}, until)
+        return _Known({head.key: head for head in heads}, until, len(heads))
 
 
 def _heads_of(queue: str, now: Moment) -> list[Document]:

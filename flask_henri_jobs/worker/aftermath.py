@@ -10,6 +10,7 @@ from ..errors import HenriJobsError, StoreUnavailable
 from ..finishing import Finisher
 from ..job import DEAD, DONE, PENDING
 from ..log import logger
+from ..registry import Registry
 from ..store.tallies import Ended
 
 if t.TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Aftermath:
     :param on_enqueued: Called when callbacks were enqueued.
     :param alarm: Told when jobs that went back are due.
     :param awaited: The jobs that somebody waits for.
+    :param tasks: What is known here of the tasks of callbacks.
     """
 
     def __init__(
@@ -49,9 +51,10 @@ class Aftermath:
         on_enqueued: Callable[[], None],
         alarm: Alarm | None = None,
         awaited: Awaited | None = None,
+        tasks: Registry | None = None,
     ) -> None:
         self._store = store
-        self._finisher = Finisher(settings, store)
+        self._finisher = Finisher(settings, store, tasks or Registry())
         self._announcer = announcer
         self._outages = outages
         self._on_enqueued = on_enqueued

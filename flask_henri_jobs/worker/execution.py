@@ -55,6 +55,7 @@ class Execution:
 
     :param now: The server's time.
     :param frame: Through which others end the attempt.
+    :param await_turn: Returns when the task may be called.
     """
 
     app: Flask
@@ -63,6 +64,7 @@ class Execution:
     policy: RetryPolicy
     now: Callable[[], Moment]
     frame: Frame = field(default_factory=Frame)
+    await_turn: Callable[[], None] = lambda: None
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
@@ -91,9 +93,12 @@ class Execution:
         try:
             with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
                 emit_safely(signals.job_started, self.app, job=job)
-                began = perf_counter()
-                with own, self.frame:
-                    returned = self._call()
+                with own:
+                    args = job.args
+                    self.await_turn()
+                    began = perf_counter()
+                    with self.frame:
+                        returned = call(self.task, args, self.frame)
         except BaseException as raised:  # noqa: BLE001 - it is kept, and decides
             # Once more: it may be what came too late for the task, at the first step out of it.
             self.frame.leave()
@@ -109,9 +114,6 @@ class Execution:
             logger.error("The teardown after %r failed.", self.job, exc_info=raised)
         self.frame.name(unwrapped(own or raised))
         return below(own or raised)
-
-    def _call(self) -> t.Any:
-        return call(self.task, self.job.args, self.frame)
 
 
 class _Raised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing as t
+from functools import partial
 
 from ..clock import steady_seconds
 from ..log import logger
@@ -19,12 +20,15 @@ if t.TYPE_CHECKING:
     from ..job import Job
     from ..registry import Registry
     from ..settings import Settings
+    from ..store.claims import Claims
     from .appetite import Appetite
     from .attempts import Attempts, RunningAttempt
     from .committer import Announcer, Committer
     from .holdings import Holdings
     from .keeper import Keeper
+    from .loop import Outages
     from .marks import Marks
+    from .turnstile import Turnstile
 
 
 class Performer:
@@ -48,6 +52,9 @@ class Performer:
         committer: Committer,
         announcer: Announcer,
         holdings: Holdings,
+        claims: Claims,
+        turnstile: Turnstile,
+        outages: Outages,
         on_stuck: Callable[[int], None],
     ) -> None:
         self._app = app
@@ -62,6 +69,9 @@ class Performer:
         self._committer = committer
         self._announcer = announcer
         self._holdings = holdings
+        self._claims = claims
+        self._turnstile = turnstile
+        self._outages = outages
         self._on_stuck = on_stuck
 
     def perform(self, job: Job) -> bool:
@@ -72,6 +82,7 @@ class Performer:
             is_seen_to = True
             return goes_on
         finally:
+            self._turnstile.leave([job.row["_id"]])
             if not is_seen_to:
                 # Without heartbeats it is recovered; with them it would run for ever.
                 self._holdings.drop([job])
@@ -96,8 +107,7 @@ class Performer:
 
     def _see_to(self, job: Job) -> bool:
         if not self._keeper.may_begin(job):
-            never_begun = Ending(job, Snoozed(at=0, run_at=0))
-            self._announcer.announce(Settled(never_begun, None))
+            self._let_others_have(job)
             return True
         attempt = self._attempts.begin(job)
         try:
@@ -105,6 +115,14 @@ class Performer:
             return self._hand_over(attempt, self._performed(attempt))
         finally:
             self._attempts.end(attempt)
+
+    def _let_others_have(self, job: Job) -> None:
+        """See to a job whose claim is gone, or whose claim stands and whose permit is gone."""
+        with self._outages.tolerated():
+            self._claims.hand_back([job])
+        self._holdings.drop([job])
+        never_begun = Ending(job, Snoozed(at=0, run_at=0))
+        self._announcer.announce(Settled(never_begun, None))
 
     def _performed(self, attempt: RunningAttempt) -> Ending:
         mark = self._marks.begin(attempt.job.row["_id"])
@@ -129,4 +147,5 @@ class Performer:
             # It was declared late, as by a module that another task imports.
             self._policies[task.name] = task.policy(self._backoff)
         policy = self._policies[task.name]
-        return Execution(self._app, job, task, policy, self._now, attempt.frame)
+        await_turn = partial(self._turnstile.begin, job.row["_id"])
+        return Execution(self._app, job, task, policy, self._now, attempt.frame, await_turn)

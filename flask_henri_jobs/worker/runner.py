@@ -33,6 +33,7 @@ from .scheduling import Scheduling
 from .strangers import Strangers
 from .telling import tell
 from .threads import Threads
+from .turnstile import Turnstile
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +92,7 @@ class Runner:
         self._outages = Outages()
         self._holdings = Holdings()
         self._strangers = Strangers(tasks, store.clock.now)
+        self._turnstile = Turnstile(is_open=not self._queues.are_weighted)
         self._attempts = Attempts()
         self._threads = Threads(
             threads or settings.threads,
@@ -117,6 +119,7 @@ class Runner:
             self._wakeup.ring,
             self._alarm,
             self._awaited,
+            tasks,
         )
         self._committer = Committer(
             store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
@@ -143,6 +146,9 @@ class Runner:
             committer=self._committer,
             announcer=self._announcer,
             holdings=self._holdings,
+            claims=store.claims,
+            turnstile=self._turnstile,
+            outages=self._outages,
             on_stuck=self._lose_thread,
         )
         self._roll = Roll(
@@ -243,6 +249,7 @@ class Runner:
         known = self._strangers.taken_from(jobs)
         self._holdings.add(known, known_at - self._oldest(known))
         for job in known:
+            self._turnstile.expect(job.row["_id"])
             self._threads.perform(job)
 
     def _oldest(self, jobs: list[Job]) -> float:
@@ -265,11 +272,10 @@ class Runner:
         try:
             with self._outages.asking():
                 self._store.claims.hand_back(jobs)
-                self._store.permits.give_back(jobs)
             is_answered = True
         finally:
             if is_answered:
-                self._holdings.drop(jobs)
+                self._forget(jobs)
             else:
                 # They are still ours, or not: a thread asks before it begins one.
                 self._holdings.doubt(jobs)
@@ -384,7 +390,11 @@ class Runner:
         if jobs:
             with self._outages.tolerated():
                 self._store.claims.hand_back(jobs)
-                self._store.permits.give_back(jobs)
+        self._forget(jobs)
+
+    def _forget(self, jobs: list[Job]) -> None:
+        self._turnstile.leave(job.row["_id"] for job in jobs)
+        self._queues.hand_back(job.row["_id"] for job in jobs)
         self._holdings.drop(jobs)
 
     def _hand_back_late(self) -> None:
@@ -416,6 +426,11 @@ class Runner:
         # After all else: with --once the runner ends when it holds none, and the callback of their
         # batch is to be seen by then.
         self._holdings.drop(settled.ending.job for settled in group)
+        if any(settled.ending.job.permit for settled in group):
+            self._store.claims.limited.keys.freed()
+            if self._threads.idle:
+                # For want of a key with a slot free, perhaps.
+                self._wakeup.ring()
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 

@@ -274,3 +274,24 @@ def test_heartbeats_go_on_after_an_outage(
         assert keeper.stop(10)
 
     assert beaten(stored) == [True]
+
+
+def test_no_permit_no_beginning(
+    keeper: Keeper,
+    claim: Callable[[int], list[Job]],
+    seconds: Seconds,
+    jobs: HenriJobs,
+    holdings: Holdings,
+) -> None:
+    """L3: a job whose permit was swept before its claim, and is another's now, does not begin,
+    not even after a heartbeat of it was written."""
+    [job] = claim(1)
+    theirs = {"$set": {"token": "theirs"}}
+    jobs.database["henri_jobs_limits"].update_one({"_id": job.permit}, theirs)
+    assert keeper.may_begin(job)
+    seconds.now += STUCK_AFTER / 2
+
+    keeper.round()
+
+    assert not keeper.may_begin(job)
+    assert len(holdings) == 1

@@ -220,7 +220,7 @@ class PageRunner:
         ends_with = re.search(r"# ends with (\d+)$", command.text)
         expected = int(ends_with[1]) if ends_with else 0
         code, said = run()
-        if LOOKING.match(command.text):
+        if LOOKING.match(command.text) and self.background.runs:
             until = time.monotonic() + PATIENCE
             while command.shows and not is_shown(command.shows, said):
                 if time.monotonic() > until:

@@ -60,6 +60,7 @@ class PageRunner:
         self._remember_apps(patch)
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
+        self._put_modules_aside(patch)
         self.names = self._names(patch)
 
     def run(self) -> None:
@@ -71,6 +72,7 @@ class PageRunner:
         finally:
             self.background.kill()
             self._close_apps()
+            self._forget_modules()
 
     def _run(self, block: Block) -> None:
         if block.not_run is not None:
@@ -277,6 +279,13 @@ class PageRunner:
         for jobs, app in self._made[since:]:
             jobs.state_of(app).close()
         del self._made[since:]
+
+    def _put_modules_aside(self, patch: pytest.MonkeyPatch) -> None:
+        """Have the page's files imported, and not what a test has imported by the same name."""
+        names = [block.file_name or "" for block in self.blocks]
+        written = {name.split("/")[0].removesuffix(".py") for name in names}
+        for name in [name for name in sys.modules if name.split(".")[0] in written]:
+            patch.delitem(sys.modules, name)
 
     def _forget_modules(self) -> None:
         """Have the page's files imported anew: they may have changed."""

@@ -22,6 +22,7 @@ if t.TYPE_CHECKING:
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
 LONGEST_KEY = 512
+MOST_TAGS = 20
 
 RECURRENCE = ("cron", "every", "timezone", "overlap", "misfire")
 """The options that make a task recur."""
@@ -62,6 +63,7 @@ class EnqueueOptions(t.TypedDict, total=False):
     unique: str | None
     on_conflict: OnConflict
     expires: Duration | datetime
+    tags: tuple[str, ...] | list[str]
     tenant: str | None
 
 
@@ -79,6 +81,7 @@ class Overrides:
     never_unique: bool = False
     on_conflict: OnConflict = "return"
     expires: timedelta | datetime | None = None
+    tags: tuple[str, ...] | None = None
     tenant: str | None = None
     no_tenant: bool = False
 
@@ -191,6 +194,18 @@ def as_key(value: object, where: str) -> str:
     return key
 
 
+def as_tags(value: object, where: str) -> tuple[str, ...]:
+    """Return what jobs are found by, in the order given and each once."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(
+            f"{where} is {shown(value)}.", hint='Give a tuple of texts, such as ("order:42",).'
+        )
+    if len(value) > MOST_TAGS:
+        raise ConfigError(f"{where} has {len(value)} tags.", hint=f"Give at most {MOST_TAGS}.")
+    read = (checked_name(tag, f"{where}[{at}]") for at, tag in enumerate(value))
+    return tuple(dict.fromkeys(read))
+
+
 def _as_task_name(value: object, where: str) -> str:
     name = checked_name(value, where)
     # A unique key of such a task would be taken for one of the queue's own, and never be freed.
@@ -266,5 +281,6 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "unique": as_key,
     "on_conflict": _as_conflict,
     "expires": _as_expiry,
+    "tags": as_tags,
     "tenant": as_tenant,
 }

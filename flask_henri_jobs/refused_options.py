@@ -68,7 +68,6 @@ LATER_TASK: t.Final[Mapping[str, str]] = {
 
 LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
-    "tags": "Pass what the job is about as an argument.",
     "session": "Enqueue after the transaction has committed.",
 }
 

@@ -362,12 +362,12 @@ BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ),
     ({"task_id": "a"}, "There is no option task_id= of an enqueue; it is Celery's. Say id=."),
     (
-        {"tags": ("order:42",)},
-        (
-            "The option tags= of an enqueue comes with a later version."
-            " Pass what the job is about as an argument."
-        ),
+        {"tags": "order:42"},
+        "tags is 'order:42'. Give a tuple of texts, such as (\"order:42\",).",
     ),
+    ({"tags": ("a", {"$ne": ""})}, f"tags[1] is a dict, and text is due. {NAME}"),
+    ({"tags": [""]}, f"tags[0] is empty. {NAME}"),
+    ({"tags": ["x"] * 21}, "tags has 21 tags. Give at most 20."),
     (
         {"session": object()},
         (

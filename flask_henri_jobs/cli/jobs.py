@@ -111,6 +111,7 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     type=click.Choice(["return", "raise", "replace"]),
     help="What to do if one has.",
 )
+@click.option("--tag", "tags", type=NAME, multiple=True, help="A tag; may be given several times.")
 @click.option("--id", "id", type=NAME, help="The job's id. Enqueued again, it is the same job.")
 @as_json
 def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options: t.Any) -> None:
@@ -121,7 +122,7 @@ def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options
     """
     if options["wait"] is not None and options["at"] is not None:
         raise click.UsageError("--wait and --at are both given. Give one of them.")
-    given: t.Any = {name: value for name, value in options.items() if value is not None}
+    given: t.Any = {name: value for name, value in options.items() if value not in (None, ())}
     job = jobs.enqueue(name, args, **given)
     if as_json:
         print_json(job.to_dict())

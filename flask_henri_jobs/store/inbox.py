@@ -183,9 +183,11 @@ class Inbox:
 
     def _replace(self, holder: Document, row: Document) -> Document | None:
         """Give a waiting job new arguments and a new moment; None where it was taken meanwhile."""
-        fields = {name: row[name] for name in ("args", "run_at", "expires_at") if name in row}
-        # What the old moment's expiry was does not bound the new one.
-        removed = [] if "expires_at" in row else ["expires_at"]
+        # The old moment's expiry does not bound the new one, nor do the old arguments' tags and
+        # bucket belong to the new.
+        of_them = ("expires_at", "tags", "concurrency_key")
+        fields = {name: row[name] for name in ("args", "run_at", *of_them) if name in row}
+        removed = [name for name in of_them if name not in row]
         update = update_of(fields | {"updated_at": self.now()}, removed)
         return self.jobs.find_one_and_update(
             {"_id": holder["_id"], "unique_key": row["unique_key"], "state": PENDING},

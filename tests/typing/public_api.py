@@ -80,6 +80,7 @@ def enqueues() -> None:
     t.assert_type(add.using(wait="5m", queue="low", priority=-3, max_attempts=1).delay(1, 2), Job)
     t.assert_type(add.using(at=at, expires=at, id="an id").delay(1), Job)
     t.assert_type(add.using(unique="add:1", on_conflict="replace").delay(1), Job)
+    t.assert_type(add.using(tags=("order:42",)).using(tags=["a", "b"]).delay(1), Job)
     t.assert_type(add.using(unique=None).using(wait=1.5).delay(1), Job)
     t.assert_type(add.apply_async((1, 2)), Job)
     t.assert_type(add.apply_async(args=[1], kwargs={"b": 2}, countdown=60, queue="low"), Job)

@@ -55,6 +55,7 @@ mail.using(wait=datetime(2030, 1, 1))  # error
 mail.using(on_conflict="ignore")  # error
 mail.using(unique=True)  # error
 mail.using(id=7)  # error
+mail.using(tags="order:42")  # error
 mail.using("low")  # error
 mail.using(countdown=60)  # error
 mail.using(queue="low").using(que="x")  # error

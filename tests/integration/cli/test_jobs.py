@@ -169,6 +169,15 @@ def test_enqueue_of_the_same_again(run: Run, answer: Answer) -> None:
     assert again.stderr == "It was there already, and is pending.\n"
 
 
+def test_enqueue_with_tags(answer: Answer) -> None:
+    """``--tag`` may be given several times, and the job is listed under each."""
+    job = answer("enqueue", "shop.add", '{"a": 1}', "--tag", "order:42", "--tag", "refund")
+
+    assert job["tags"] == ["order:42", "refund"]
+    assert [listed["id"] for listed in answer("list", "--tag", "refund")] == [job["id"]]
+    assert answer("delete", "--tag", "order:42", "--yes") == {"deleted": 1}
+
+
 def test_enqueue_for_later(answer: Answer) -> None:
     """``--wait`` takes a duration, and ``--at`` a moment with its offset."""
     waiting = answer("enqueue", "shop.add", '{"a": 1}', "--wait", "90")

@@ -49,6 +49,7 @@ def perform_inline(
         raise JobFailed(f"Job {job.id} ({job.name}) expired before it was begun.")
     done = ending.outcome
     row |= {"state": DONE, "finished_at": done.at, "duration_ms": done.duration}
+    row |= done.result.fields()
     emit(signals.job_succeeded, app, job=job, result=ending.returned, duration=job.duration)
     return job
 

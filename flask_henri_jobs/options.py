@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
+from .checks import (
+    checked_bool,
+    checked_choice,
+    checked_int,
+    checked_moment,
+    checked_name,
+    kind_of,
+    shown,
+)
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
@@ -41,6 +49,7 @@ class TaskOptions(t.TypedDict, total=False):
     unique: UniqueOption
     concurrency: ConcurrencyOption
     expires: Duration
+    store_result: bool
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -131,6 +140,7 @@ class TaskDefaults:
     unique: UniqueOption = False
     concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
+    store_result: bool = False
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
@@ -266,6 +276,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     # The task reads it: a key is checked against the arguments that the task takes.
     "concurrency": lambda value, _where: value,
     "expires": _as_lifetime,
+    "store_result": checked_bool,
     "backoff": _as_backoff,
     "retry_on": _as_errors,
     "discard_on": _as_errors,

@@ -11,6 +11,7 @@ from .backoff import Backoff
 from .clock import Moment, to_moment
 from .durations import millis, to_duration
 from .errors import ConfigError, Discard, JobCancelled, JobTimeout, Retry, Snooze, Verdict
+from .result import NO_RESULT, Result
 
 if t.TYPE_CHECKING:
     from .job import Job
@@ -65,13 +66,13 @@ class Attempt:
     :param at: When it ended.
     :param duration: How long it took, in milliseconds.
     :param raised: What the task raised.
-    :param result: What it returned, encoded; None where the task stores no result.
+    :param result: What is stored of what it returned.
     """
 
     at: Moment
     duration: int
     raised: BaseException | None = None
-    result: str | None = None
+    result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +81,7 @@ class Done:
 
     at: Moment
     duration: int
-    result: str | None = None
+    result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,7 +60,6 @@ def _refuse(
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
-    "store_result": "Have the task store what it makes.",
     "redact": "Pass an id, and load what is secret inside the task.",
     "keep_logs": "Send the log to a handler of your own.",
 }

@@ -285,11 +285,8 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         ),
     ),
     (
-        {"store_result": True},
-        (
-            "The option store_result= of the task mail comes with a later version."
-            " Have the task store what it makes."
-        ),
+        {"store_result": "yes"},
+        "store_result= of the task mail is 'yes'. Give true or false.",
     ),
     ({"queue": 7}, f"queue= of the task mail is an int, and text is due. {NAME}"),
     ({"queue": {"$ne": None}}, f"queue= of the task mail is a dict, and text is due. {NAME}"),

@@ -29,6 +29,7 @@ unfit
 tags
 codec
 arguments
+result
 limit
 queues
 cron

@@ -191,6 +191,7 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
         "headers": job.headers,
         "runner": job.claimed_by,
         "progress": _progress(job),
+        "no result": job.result_error,
         "timeout": None if job.timeout is None else span(job.timeout),
         "duration": None if job.duration is None else span(job.duration),
         **_moments(job, now),

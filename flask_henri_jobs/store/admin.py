@@ -208,6 +208,7 @@ _REMOVED = (
     "claim_token",
     "dead_reason",
     "result",
+    "result_error",
     "progress",
     "cancel_requested_at",
     # An operator's word is newer than the expiry: the job would be dead again at once.

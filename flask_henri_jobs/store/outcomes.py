@@ -83,9 +83,7 @@ def _change(job: Job, outcome: Outcome) -> Document:
     match outcome:
         case Done():
             fields = _ended(outcome, DONE) | {"error_message": None, "error_stack": None}
-            if outcome.result is not None:
-                fields["result"] = outcome.result
-            return update_of(fields, freed_key(row))
+            return update_of(fields | outcome.result.fields(), freed_key(row))
         case Dead():
             fields = _ended(outcome, DEAD) | _failed(job, outcome) | {"dead_reason": outcome.reason}
             return update_of(fields, freed_key(row))

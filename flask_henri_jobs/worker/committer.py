@@ -10,6 +10,7 @@ from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
+from ..log import logger
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
 from .loop import Loop
@@ -145,6 +146,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
+        self._said: set[str] = set()
         self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
@@ -154,7 +156,7 @@ class Announcer:
 
     def announce(self, settled: Settled) -> None:
         """Have an outcome told."""
-        self._waiting.put(partial(_send, settled))
+        self._waiting.put(partial(self._tell_of, settled))
 
     def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
         """Have a signal sent, after what was announced before."""
@@ -166,6 +168,13 @@ class Announcer:
         self._waiting.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _tell_of(self, settled: Settled, app: Flask) -> None:
+        if (job := settled.job) is not None and job.result_error and job.name not in self._said:
+            # Once a task: each of its jobs says so of itself.
+            self._said.add(job.name)
+            logger.warning("%r is done, and keeps no result: %s", job, job.result_error)
+        _send(settled, app)
 
     def _run(self) -> None:
         send: Callable[[Flask], None] | None

@@ -14,6 +14,7 @@ from ..codec import decode, encode
 from ..context import RunningJob, entered
 from ..log import logger
 from ..outcome import Attempt, Outcome, decide, expired
+from ..result import NO_RESULT, result_of
 from ..signals import emit
 from ..tenant import tenant_scope
 
@@ -68,7 +69,10 @@ class Execution:
             return Ending(self.job, expired(self.now()))
         # Whatever context variables the task sets are gone with this copy (W9).
         raised, returned, seconds = contextvars.copy_context().run(self._perform)
-        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
+        keeps = self.task.defaults.store_result and raised is None
+        result = result_of(returned) if keeps else NO_RESULT
+        duration = round(seconds * 1000)
+        attempt = Attempt(at=self.now(), duration=duration, raised=raised, result=result)
         return Ending(self.job, decide(self.job, attempt, self.policy), raised, returned)
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:

@@ -78,6 +78,20 @@ def test_context(jobs: HenriJobs, app: Flask) -> None:
     assert seen == [("shop", False, False)]
 
 
+def test_result(jobs: HenriJobs) -> None:
+    """X3: a result is kept with the job, as it comes back from the codec; or it says why not."""
+
+    @jobs.task(store_result=True)
+    def give(what: str) -> t.Any:
+        return {"pair": (1, 2)} if what == "pair" else object()
+
+    kept, refused = give.delay("pair"), give.delay("object")
+
+    assert kept.result == kept.wait(1) == {"pair": (1, 2)}
+    assert (refused.state, refused.result) == ("done", None)
+    assert refused.result_error == "result is an object instance."
+
+
 def test_every_way_to_enqueue(jobs: HenriJobs) -> None:
     """Every way to enqueue performs; a task that is not known here cannot be."""
     added: list[int] = []

@@ -125,8 +125,20 @@ def _result(value: t.Any) -> t.Any:
     return decode(value, "result")
 
 
-def _progress(value: t.Any) -> Document | None:
-    return None if value is None else {**value, "at": to_datetime(value.get("at"))}
+class JobProgress(t.TypedDict):
+    """How far a job said that it is."""
+
+    done: float
+    total: float | None
+    message: str | None
+    at: datetime
+
+
+def _progress(value: t.Any) -> JobProgress | None:
+    if value is None:
+        return None
+    done, total, message = (value.get(name) for name in ("done", "total", "message"))
+    return JobProgress(done=done, total=total, message=message, at=_moment(value.get("at")))
 
 
 class Job:

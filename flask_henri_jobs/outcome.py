@@ -14,7 +14,7 @@ from .errors import ConfigError, Discard, JobCancelled, JobTimeout, Retry, Snooz
 from .result import NO_RESULT, Result
 
 if t.TYPE_CHECKING:
-    from .job import Job
+    from .job import Document, Job
 
 MOST_MESSAGE_BYTES = 4 * 1024
 MOST_STACK_BYTES = 32 * 1024
@@ -76,37 +76,44 @@ class Attempt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
-    """The task returned."""
+class _Ending:
+    """What every outcome has.
+
+    :param left: Fields that the attempt leaves with its job, however it ended.
+    """
 
     at: Moment
+    left: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done(_Ending):
+    """The task returned."""
+
     duration: int
     result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Again:
+class Again(_Ending):
     """The job goes back and waits until ``run_at``; the attempt counts."""
 
-    at: Moment
     duration: int
     run_at: Moment
     failure: Failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Snoozed:
+class Snoozed(_Ending):
     """The job goes back and waits until ``run_at``, as if it had not been begun."""
 
-    at: Moment
     run_at: Moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dead:
+class Dead(_Ending):
     """The job is kept, with a reason, until somebody retries or deletes it."""
 
-    at: Moment
     duration: int
     reason: str
     failure: Failure

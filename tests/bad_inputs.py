@@ -13,6 +13,7 @@ import typing as t
 from datetime import UTC, datetime, timedelta
 
 QUEUES = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
+COUNT = "Give a number, 0 to 9.0072e+15."
 NAME = "Give text of 1 to 512 bytes without control characters."
 DURATION = (
     'Give a timedelta, seconds as a number, or text such as "250ms", "30s", "5m", "2h", "1d", "1w".'
@@ -522,6 +523,17 @@ BAD_ARGUMENTS: list[tuple[tuple[t.Any, ...], dict[str, t.Any], str]] = [
 
 STATES = "Give 'pending', 'running', 'done' or 'dead'."
 REASONS = "Give 'failed', 'lost', 'timeout', 'discarded', 'cancelled' or 'expired'."
+
+#: What ``current_job.set_progress`` is given.
+BAD_PROGRESS: list[tuple[dict[str, t.Any], str]] = [
+    ({"done": "half"}, f"done is 'half'. {COUNT}"),
+    ({"done": -1}, f"done is -1. {COUNT}"),
+    ({"done": True}, f"done is True. {COUNT}"),
+    ({"done": math.nan}, f"done is nan. {COUNT}"),
+    ({"done": 1, "total": math.inf}, f"total is inf. {COUNT}"),
+    ({"done": 2**53}, f"done is 9007199254740992. {COUNT}"),
+    ({"done": 1, "message": b"x"}, "message is a bytes, and text is due."),
+]
 
 #: What selects jobs, in ``jobs.list``, ``count``, ``retry_all`` and ``delete_all`` (Q9).
 BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [

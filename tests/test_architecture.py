@@ -39,6 +39,7 @@ job
 schedule_entry
 batch
 outcome
+progress
 context
 tenant
 setting_readers
@@ -98,6 +99,7 @@ worker.threads
 worker.committer
 worker.aftermath
 worker.keeper
+worker.reporting
 worker.strangers
 worker.appetite
 worker.housekeeping

@@ -16,6 +16,8 @@ from .failures import Refused, TaskFailures
 from .options import ALL_FILTERS, JSON, MOMENT, NAME, SPAN, as_json, filters, page
 from .output import (
     age,
+    amount,
+    how_far,
     local,
     print_block,
     print_facts,
@@ -44,7 +46,7 @@ def list_(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
         print_json([job.to_dict() for job in found])
         return
     now = server_time(jobs)
-    titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "DUE")
+    titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE")
     print_table(titles, [_listed(job, now) for job in found])
     _tell_of_more(found, **which)
 
@@ -158,7 +160,8 @@ def server_time(jobs: HenriJobs) -> datetime:
 def _listed(job: Job, now: datetime) -> Sequence[object]:
     due = age(job.run_at, now) if job.state == "pending" else None
     attempts = f"{job.attempts}/{job.max_attempts}"
-    return (job.id, job.name, job.queue, job.state, attempts, age(job.created_at, now), due)
+    far, created = how_far(job.progress), age(job.created_at, now)
+    return (job.id, job.name, job.queue, job.state, attempts, far, created, due)
 
 
 def _mourned(job: Job, now: datetime) -> Sequence[object]:
@@ -190,7 +193,7 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
         "concurrency key": job.concurrency_key,
         "headers": job.headers,
         "runner": job.claimed_by,
-        "progress": _progress(job),
+        "progress": _progress(job, now),
         "no result": job.result_error,
         "timeout": None if job.timeout is None else span(job.timeout),
         "duration": None if job.duration is None else span(job.duration),
@@ -213,11 +216,14 @@ def _moments(job: Job, now: datetime) -> dict[str, str]:
     return {name: local(moment, now) for name, moment in moments.items() if moment}
 
 
-def _progress(job: Job) -> str | None:
-    if job.progress is None:
+def _progress(job: Job, now: datetime) -> str | None:
+    progress = job.progress
+    if progress is None:
         return None
-    done, total, message = (job.progress.get(key) for key in ("done", "total", "message"))
-    return " ".join(str(part) for part in (done, total and f"of {total}", message) if part)
+    total, message = progress["total"], progress["message"]
+    of_total = f" of {amount(total)} ({how_far(progress)})" if total else ""
+    said = f": {message}" if message else ""
+    return f"{amount(progress['done'])}{of_total}, {age(progress['at'], now)}{said}"
 
 
 def _told(past: PastAttempt, now: datetime) -> str:

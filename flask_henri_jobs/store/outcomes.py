@@ -78,7 +78,13 @@ def _stands(job: Job, change: Document, row: Document | None) -> bool:
 
 
 def _change(job: Job, outcome: Outcome) -> Document:
-    """Return the update that makes an outcome true."""
+    """Return the update that makes an outcome true, and keeps what its attempt left."""
+    update = _ending(job, outcome)
+    update["$set"] |= outcome.left
+    return update
+
+
+def _ending(job: Job, outcome: Outcome) -> Document:
     row = job.row
     match outcome:
         case Done():

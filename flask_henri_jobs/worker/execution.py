@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from .. import signals
@@ -14,6 +14,7 @@ from ..codec import decode, encode
 from ..context import RunningJob, entered
 from ..log import logger
 from ..outcome import Attempt, Outcome, decide, expired
+from ..progress import Track
 from ..result import NO_RESULT, result_of
 from ..signals import emit
 from ..tenant import tenant_scope
@@ -54,6 +55,7 @@ class Execution:
     """Performs a claimed job and decides its outcome.
 
     :param now: The server's time.
+    :param on_progress: Called when the task has said how far it is.
     """
 
     app: Flask
@@ -61,6 +63,7 @@ class Execution:
     task: Task[..., t.Any]
     policy: RetryPolicy
     now: Callable[[], Moment]
+    on_progress: Callable[[Track], None] | None = None
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
@@ -68,19 +71,23 @@ class Execution:
         if expires is not None and expires <= self.now():
             return Ending(self.job, expired(self.now()))
         # Whatever context variables the task sets are gone with this copy (W9).
-        raised, returned, seconds = contextvars.copy_context().run(self._perform)
+        track = Track(self.job, self.on_progress)
+        raised, returned, seconds = contextvars.copy_context().run(self._perform, track)
         keeps = self.task.defaults.store_result and raised is None
         result = result_of(returned) if keeps else NO_RESULT
         duration = round(seconds * 1000)
         attempt = Attempt(at=self.now(), duration=duration, raised=raised, result=result)
-        return Ending(self.job, decide(self.job, attempt, self.policy), raised, returned)
+        outcome = decide(self.job, attempt, self.policy)
+        if left := track.left(attempt.at):
+            outcome = replace(outcome, left=left)
+        return Ending(self.job, outcome, raised, returned)
 
-    def _perform(self) -> tuple[BaseException | None, t.Any, float]:
+    def _perform(self, track: Track) -> tuple[BaseException | None, t.Any, float]:
         job, returned = self.job, None
         began = perf_counter()
         own = _Raised()
         try:
-            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
+            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job, track)):
                 emit(signals.job_started, self.app, job=job)
                 began = perf_counter()
                 with own:

@@ -24,6 +24,7 @@ from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
 from .pace import LONGEST_WAIT
 from .post import Post, Role
+from .reporting import Reporter
 from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
@@ -101,6 +102,7 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
+        self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
         self._roll = Roll(
             runners=store.runners,
             settings=settings,
@@ -233,6 +235,7 @@ class Runner:
         self._announcer.start()
         self._committer.start()
         self._keeper.start()
+        self._reporter.start()
         self._housekeeping.start()
         self._threads.start()
         self._start_scheduling()
@@ -255,6 +258,7 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
+        self._reporter.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -331,7 +335,10 @@ class Runner:
         policy = self._policies.get(job.name)
         if policy is None:
             policy = self._policies[job.name] = task.policy(self._settings.backoff)
-        return Execution(self._app, job, task, policy, self._store.clock.now).run()
+        execution = Execution(
+            self._app, job, task, policy, self._store.clock.now, self._reporter.notice
+        )
+        return execution.run()
 
     def _tell(self, signal: t.Any) -> None:
         with self._app.app_context():

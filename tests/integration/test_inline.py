@@ -92,6 +92,38 @@ def test_result(jobs: HenriJobs) -> None:
     assert refused.result_error == "result is an object instance."
 
 
+def test_progress(jobs: HenriJobs, app: Flask) -> None:
+    """X3: each word of progress is told at once, and the last one stays with the job."""
+    heard: list[t.Any] = []
+
+    @jobs.task
+    def count() -> None:
+        for done in (1, 2):
+            current_job.set_progress(done, 2, "counting")
+
+    def progressed(_app: Flask, job: Job) -> None:
+        assert job.progress is not None
+        heard.append(job.progress["done"])
+
+    with signals.job_progressed.connected_to(progressed, app):
+        job = count.delay()
+
+    assert heard == [1, 2]
+    assert job.progress is not None
+    assert (job.progress["done"], job.progress["message"]) == (2, "counting")
+
+
+def test_performed_now(jobs: HenriJobs) -> None:
+    """``perform_now`` has no job: ``set_progress`` does nothing, and a result is what it is."""
+
+    @jobs.task(name="count", store_result=True)
+    def count() -> tuple[bool, object]:
+        current_job.set_progress(1)
+        return bool(current_job), count
+
+    assert jobs.perform_now("count") == (False, count)
+
+
 def test_every_way_to_enqueue(jobs: HenriJobs) -> None:
     """Every way to enqueue performs; a task that is not known here cannot be."""
     added: list[int] = []

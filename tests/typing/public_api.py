@@ -39,6 +39,7 @@ def add(a: int, b: int = 2) -> int:
     max_attempts=3,
     unique=("user_id", "subject"),
     expires="10m",
+    store_result=True,
     backoff={"base": "5s", "factor": 4, "max": timedelta(hours=1), "jitter": 0.15},
     retry_on=ConnectionError,
     discard_on=(ValueError, KeyError),
@@ -48,6 +49,7 @@ def mail(user_id: int, *, subject: str = "Hello") -> None:
         return
     t.assert_type(current_job.attempt, int)
     t.assert_type(current_job.due_at, datetime)
+    current_job.set_progress(1, total=2.5, message="half")
     if current_job.attempt > 2:
         raise Discard("nobody there")
     if user_id < 0:
@@ -101,6 +103,13 @@ def looks(job: Job) -> None:
     t.assert_type(job.finished_at, datetime | None)
     t.assert_type(job.duration, timedelta | None)
     t.assert_type(job.tags, tuple[str, ...])
+    t.assert_type(job.wait("5m"), t.Any)
+    t.assert_type(job.result, t.Any)
+    t.assert_type(job.result_error, str | None)
+    if progress := job.progress:
+        t.assert_type(progress["done"], float)
+        t.assert_type(progress["total"], float | None)
+        t.assert_type(progress["at"], datetime)
     t.assert_type(job.dead_reason, str | None)
     t.assert_type(job.created, bool)
     t.assert_type(job.refresh(), Job)

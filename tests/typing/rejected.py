@@ -99,6 +99,8 @@ jobs.run_worker(threads="2")  # error
 
 # What is read, and what is raised.
 current_job.atempt  # error
+current_job.set_progress("half")  # error
+current_job.set_progress()  # error
 Retry(wait=datetime(2030, 1, 1))  # error
 Snooze()  # error
 HenriJobs("shop")  # error

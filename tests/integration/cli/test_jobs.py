@@ -93,7 +93,9 @@ def test_list_is_a_stable_table(many: list[Job], run: Run) -> None:
     """A list has one line a job under fixed titles, without colour, wrapping or what is empty."""
     titles, *lines = run("list").stdout.splitlines()
 
-    assert titles.split() == ["ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "DUE"]
+    assert titles.split() == [
+        *["ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE"]
+    ]
     assert len(lines) == len(many)
     starts = [titles.index(title) for title in ("TASK", "QUEUE", "STATE")]
     for line in lines:
@@ -132,6 +134,22 @@ def test_show_everything(dead_letter: Job, run: Run) -> None:
         "    raise NoSuchShelf(message)\n",
     ]:
         assert text in shown
+
+
+def test_progress(many: list[Job], run: Run, answer: Answer, rows: Collection[Document]) -> None:
+    """X3: ``list`` and ``show`` say how far a job is."""
+    far = {"done": 1234567, "total": 2000000, "message": "row 1234567", "at": 1_800_000_000_000}
+    rows.update_one({"_id": many[0].id}, {"$set": {"progress": far}})
+    rows.update_one({"_id": many[1].id}, {"$set": {"progress": {"done": 0.5, "at": 1}}})
+
+    listed = {line.split()[0]: line for line in run("list").stdout.splitlines()}
+    assert " 61%  " in listed[many[0].id]
+    assert " 0.5  " in listed[many[1].id]
+    shown = run("show", many[0].id).stdout
+    assert "1,234,567 of 2,000,000 (61%), " in shown
+    assert shown.count(": row 1234567\n") == 1
+    assert answer("show", many[0].id)["progress"] == {**far, "at": "2027-01-15T08:00:00+00:00"}
+    assert answer("show", many[1].id)["progress"]["total"] is None
 
 
 def test_nothing_steers_the_terminal(dead_letter: Job, run: Run) -> None:

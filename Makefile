@@ -5,7 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo run test lint types tests faults bench clean
+# Most tests wait for a server or a process, so a few more than there are cores pay.
+TESTERS ?= 3
+
+.PHONY: demo run test lint types tests coverage faults bench clean
 
 demo: $(READY)  ## Start the example with its database and worker, feed it, show what came of it.
 	$(BIN)/python -m example_app.demo
@@ -24,8 +27,11 @@ types: $(READY)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 tests: $(READY)
+	$(BIN)/pytest -m "not faults" -n $(TESTERS) --dist worksteal --durations=15 $(ARGS)
+
+coverage: $(READY)  ## The same tests, with what they leave unvisited. Twice as slow.
 	$(BIN)/coverage erase
-	$(BIN)/pytest -m "not faults" --cov --cov-report=term --durations=15 $(ARGS)
+	$(BIN)/pytest -m "not faults" -n $(TESTERS) --dist worksteal --cov --cov-report=term $(ARGS)
 
 faults: $(READY)  ## Kill and stop whole workers, and see that nothing is lost.
 	$(BIN)/pytest -m faults $(ARGS)

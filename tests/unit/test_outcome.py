@@ -153,7 +153,10 @@ def test_snooze_out_of_attempts() -> None:
     assert isinstance(decided(Snooze(1), attempts=3), Snoozed)
 
 
-NONSENSE: list[t.Any] = ["soon", -1, float("nan"), float("inf"), [], object(), "1e400s"]
+NONSENSE: list[t.Any] = [
+    *["soon", -1, float("nan"), float("inf"), [], "1e400s"],
+    pytest.param(object(), id="object"),
+]
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
 
 

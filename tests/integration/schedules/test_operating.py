@@ -213,6 +213,19 @@ def test_run_now(process: Process, schedules: Schedules, world: World, slots: Sl
     assert slots() == [30, 60]
 
 
+def test_run_now_in_a_tenant(
+    process: Process, schedules: Schedules, rows: Collection[Document]
+) -> None:
+    """T1: a recurring job has no tenant, whoever runs it by hand."""
+    process.round()
+    with process.jobs.tenant("acme"):
+        job = schedules.run_now("tick")
+        assert job.tenant is None
+    row = rows.find_one({"_id": job.id})
+    assert row is not None
+    assert "tenant" not in row
+
+
 def test_list(start: Start, schedules: Schedules, world: World) -> None:
     """S3: the list has what is stored, and what is declared here though no runner came to it."""
     start({"theirs": {"task": "tick", "every": "1m"}}, app="other").round()

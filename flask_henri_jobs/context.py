@@ -14,6 +14,8 @@ from .progress import Progress, Track
 if t.TYPE_CHECKING:
     from datetime import datetime
 
+    from .kept_lines import KeptLines
+
 _SLOT = re.compile(r"recurring:.*:(\d+)", re.DOTALL)
 
 _running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running", default=None)
@@ -22,10 +24,14 @@ _running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running",
 class RunningJob(Job):
     """The job in hand, as its task sees it."""
 
-    __slots__ = ("_track",)
+    __slots__ = ("_track", "lines")
 
-    def __init__(self, job: Job, track: Track | None = None) -> None:
+    def __init__(
+        self, job: Job, track: Track | None = None, lines: KeptLines | None = None
+    ) -> None:
         super().__init__(job.row, job._rows)
+        self.lines = lines
+        """What its log lines go to; None where it keeps none."""
         self._track = Track(job) if track is None else track
 
     @property
@@ -84,6 +90,11 @@ class CurrentJob:
 
 current_job: RunningJob = t.cast("RunningJob", CurrentJob())
 """The job in hand; false outside a job."""
+
+
+def job_in_hand() -> RunningJob | None:
+    """Return the job in hand, if there is one."""
+    return _running.get()
 
 
 class entered:  # noqa: N801 - used as a statement

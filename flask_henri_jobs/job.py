@@ -134,6 +134,33 @@ class JobProgress(t.TypedDict):
     at: datetime
 
 
+class LogLine(t.TypedDict):
+    """A log line that a job has kept."""
+
+    at: datetime
+    attempt: int
+    level: str
+    logger: str
+    message: str
+
+
+def _log_lines(value: t.Any) -> list[LogLine]:
+    return [
+        LogLine(
+            at=_moment(line.get("at")),
+            attempt=_number(line.get("attempt")),
+            level=_text(line.get("level")),
+            logger=_text(line.get("logger")),
+            message=_text(line.get("message")),
+        )
+        for line in (value or {}).get("lines", ())
+    ]
+
+
+def _dropped_lines(value: t.Any) -> int:
+    return _number((value or {}).get("dropped"))
+
+
 def _progress(value: t.Any) -> JobProgress | None:
     if value is None:
         return None
@@ -178,6 +205,10 @@ class Job:
     result_error = Field("result_error", _optional_text)
     """Why a result that was to be stored is not."""
     progress = Field("progress", _progress)
+    logs = Field("logs", _log_lines)
+    """The newest lines that it has logged, where its task was declared with ``keep_logs``."""
+    logs_dropped = Field("logs", _dropped_lines)
+    """How many older lines there were."""
     tags = Field("tags", _tags)
     headers = Field("headers", _headers)
     tenant = Field("tenant", _optional_text)
@@ -276,6 +307,8 @@ _SHOWN = [
     "history",
     "result_error",
     "progress",
+    "logs",
+    "logs_dropped",
     "tags",
     "tenant",
     "batch_id",

@@ -20,6 +20,7 @@ from .checks import (
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
+from .kept_lines import MOST_LINES, USUAL_LINES
 from .refused_options import refuse_for_enqueue, refuse_for_task
 from .tenant import as_tenant
 
@@ -50,6 +51,7 @@ class TaskOptions(t.TypedDict, total=False):
     concurrency: ConcurrencyOption
     expires: Duration
     store_result: bool
+    keep_logs: bool | int
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -141,6 +143,7 @@ class TaskDefaults:
     concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
     store_result: bool = False
+    keep_logs: int = 0
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
@@ -248,6 +251,12 @@ def _as_lifetime(value: object, where: str) -> timedelta:
     return lifetime
 
 
+def _as_lines(value: object, where: str) -> int:
+    if isinstance(value, bool):
+        return USUAL_LINES if value else 0
+    return checked_int(value, where, 1, MOST_LINES)
+
+
 def _as_backoff(value: object, where: str) -> Mapping[str, t.Any] | Backoff:
     # Only checked here: what it leaves out comes from the settings, which no task has seen yet.
     Backoff.read(value, where)
@@ -277,6 +286,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "concurrency": lambda value, _where: value,
     "expires": _as_lifetime,
     "store_result": checked_bool,
+    "keep_logs": _as_lines,
     "backoff": _as_backoff,
     "retry_on": _as_errors,
     "discard_on": _as_errors,

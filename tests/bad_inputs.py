@@ -286,6 +286,10 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         ),
     ),
     (
+        {"keep_logs": 1001},
+        "keep_logs= of the task mail is 1001. Give a whole number, 1 to 1000.",
+    ),
+    (
         {"store_result": "yes"},
         "store_result= of the task mail is 'yes'. Give true or false.",
     ),

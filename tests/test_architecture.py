@@ -40,7 +40,9 @@ schedule_entry
 batch
 outcome
 progress
+kept_lines
 context
+logs
 tenant
 setting_readers
 settings
@@ -96,6 +98,7 @@ worker.holdings
 worker.pace
 worker.execution
 worker.threads
+worker.telling
 worker.committer
 worker.aftermath
 worker.keeper

@@ -29,7 +29,7 @@ from .output import (
 )
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..extension import HenriJobs
     from ..job import Job, PastAttempt
@@ -88,6 +88,8 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     print_block("Arguments", json.dumps(plain["args"], indent=2))
     if plain["result"] is not None:
         print_block("Result", json.dumps(plain["result"], indent=2))
+    if job.logs:
+        print_block("Log", "\n".join(_logged(job)))
     if job.history:
         print_block("Attempts that failed", "\n".join(_told(past, now) for past in job.history))
     if job.error_stack:
@@ -231,6 +233,14 @@ def _told(past: PastAttempt, now: datetime) -> str:
     where = f", on {past['runner']}" if past["runner"] else ""
     message = _first_line(past["message"]) or "no message"
     return f"{past['attempt']}. {local(past['at'], now)}{took}{where}: {message}"
+
+
+def _logged(job: Job) -> Iterator[str]:
+    if job.logs_dropped:
+        yield f"... {job.logs_dropped} older lines were not kept"
+    for line in job.logs:
+        when = line["at"].astimezone().strftime("%H:%M:%S")
+        yield f"{line['attempt']}. {when} {line['level']} {line['logger']}: {line['message']}"
 
 
 def _tell_of_more(found: Sequence[Job], *, limit: int, offset: int, **_which: t.Any) -> None:

@@ -10,10 +10,10 @@ from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
-from ..log import logger
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit
 from .loop import Loop
+from .telling import OutcomeLog
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +146,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
-        self._said: set[str] = set()
+        self._log = OutcomeLog()
         self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
@@ -170,10 +170,7 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _tell_of(self, settled: Settled, app: Flask) -> None:
-        if (job := settled.job) is not None and job.result_error and job.name not in self._said:
-            # Once a task: each of its jobs says so of itself.
-            self._said.add(job.name)
-            logger.warning("%r is done, and keeps no result: %s", job, job.result_error)
+        self._log.tell(settled)
         _send(settled, app)
 
     def _run(self) -> None:

@@ -12,7 +12,9 @@ from time import perf_counter
 from .. import signals
 from ..codec import decode, encode
 from ..context import RunningJob, entered
+from ..kept_lines import KeptLines
 from ..log import logger
+from ..logs import about
 from ..outcome import Attempt, Outcome, decide, expired
 from ..progress import Track
 from ..result import NO_RESULT, result_of
@@ -72,22 +74,25 @@ class Execution:
             return Ending(self.job, expired(self.now()))
         # Whatever context variables the task sets are gone with this copy (W9).
         track = Track(self.job, self.on_progress)
-        raised, returned, seconds = contextvars.copy_context().run(self._perform, track)
+        most = self.task.defaults.keep_logs
+        lines = KeptLines(self.job, most, self.now) if most else None
+        running = RunningJob(self.job, track, lines)
+        raised, returned, seconds = contextvars.copy_context().run(self._perform, running)
         keeps = self.task.defaults.store_result and raised is None
         result = result_of(returned) if keeps else NO_RESULT
         duration = round(seconds * 1000)
         attempt = Attempt(at=self.now(), duration=duration, raised=raised, result=result)
         outcome = decide(self.job, attempt, self.policy)
-        if left := track.left(attempt.at):
+        if left := track.left(attempt.at) | (lines.left() if lines else {}):
             outcome = replace(outcome, left=left)
         return Ending(self.job, outcome, raised, returned)
 
-    def _perform(self, track: Track) -> tuple[BaseException | None, t.Any, float]:
+    def _perform(self, running: RunningJob) -> tuple[BaseException | None, t.Any, float]:
         job, returned = self.job, None
         began = perf_counter()
         own = _Raised()
         try:
-            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job, track)):
+            with self.app.app_context(), tenant_scope(job.tenant), entered(running):
                 emit(signals.job_started, self.app, job=job)
                 began = perf_counter()
                 with own:
@@ -97,7 +102,8 @@ class Execution:
             # What the task raised decides, where the end of its context raised as well.
             decisive = own.raised or raised
             if decisive is not raised:
-                logger.error("The teardown after %r failed.", job, exc_info=raised)
+                with about(job):
+                    logger.error("The teardown after %r failed.", job, exc_info=raised)
             # Its traceback begins below this frame, which would hold on to it in a circle.
             below = decisive.__traceback__.tb_next if decisive.__traceback__ else None
             return decisive.with_traceback(below), None, perf_counter() - began

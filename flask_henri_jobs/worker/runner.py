@@ -9,6 +9,7 @@ from .. import signals
 from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
+from ..logs import about
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
@@ -289,7 +290,8 @@ class Runner:
             recovered = self._store.leases.recover_from(self.id, reason, suspect=False)
             self._aftermath.count(recovered)
             for job in recovered:
-                logger.warning("Put back %r, which outlasted the grace.", job)
+                with about(job):
+                    logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
         if jobs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import typing as t
 from datetime import UTC, datetime
 
@@ -111,6 +112,22 @@ def test_progress(jobs: HenriJobs, app: Flask) -> None:
     assert heard == [1, 2]
     assert job.progress is not None
     assert (job.progress["done"], job.progress["message"]) == (2, "counting")
+
+
+def test_logs(jobs: HenriJobs) -> None:
+    """X3: a job performed inline keeps its log lines, as a runner's does."""
+
+    @jobs.task(keep_logs=True)
+    def say() -> None:
+        logging.getLogger("shop").warning("said")
+
+    before = logging.getLogRecordFactory()
+    try:
+        job = say.delay()
+    finally:
+        logging.setLogRecordFactory(before)
+
+    assert [line["message"] for line in job.logs] == ["said"]
 
 
 def test_performed_now(jobs: HenriJobs) -> None:

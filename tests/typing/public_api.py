@@ -40,6 +40,7 @@ def add(a: int, b: int = 2) -> int:
     unique=("user_id", "subject"),
     expires="10m",
     store_result=True,
+    keep_logs=50,
     backoff={"base": "5s", "factor": 4, "max": timedelta(hours=1), "jitter": 0.15},
     retry_on=ConnectionError,
     discard_on=(ValueError, KeyError),
@@ -106,6 +107,9 @@ def looks(job: Job) -> None:
     t.assert_type(job.wait("5m"), t.Any)
     t.assert_type(job.result, t.Any)
     t.assert_type(job.result_error, str | None)
+    t.assert_type(job.logs_dropped, int)
+    for line in job.logs:
+        t.assert_type(line["message"], str)
     if progress := job.progress:
         t.assert_type(progress["done"], float)
         t.assert_type(progress["total"], float | None)

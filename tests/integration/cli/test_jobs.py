@@ -152,6 +152,20 @@ def test_progress(many: list[Job], run: Run, answer: Answer, rows: Collection[Do
     assert answer("show", many[1].id)["progress"]["total"] is None
 
 
+def test_logs(many: list[Job], run: Run, answer: Answer, rows: Collection[Document]) -> None:
+    """X3: ``show`` has the log lines that a job kept, and says how many it did not."""
+    line = {"at": 1_800_000_000_000, "attempt": 2, "level": "INFO", "logger": "shop"}
+    kept = {"lines": [{**line, "message": "first\nmore\x1b[2J"}], "dropped": 7}
+    rows.update_one({"_id": many[0].id}, {"$set": {"logs": kept}})
+
+    shown = run("show", many[0].id).stdout
+
+    assert "\nLog\n  ... 7 older lines were not kept\n  2. " in shown
+    assert " INFO shop: first\n  more\\x1b[2J\n" in shown
+    assert answer("show", many[0].id)["logs"][0]["at"] == "2027-01-15T08:00:00+00:00"
+    assert "\nLog\n" not in run("show", many[1].id).stdout
+
+
 def test_nothing_steers_the_terminal(dead_letter: Job, run: Run) -> None:
     """What stands in a job's error and arguments cannot clear the screen of who reads it."""
     for args in (["show", dead_letter.id], ["dead"], ["list"], ["show", dead_letter.id, "--json"]):

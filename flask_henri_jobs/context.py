@@ -14,6 +14,8 @@ from .progress import Progress, Track
 if t.TYPE_CHECKING:
     from datetime import datetime
 
+    from .clock import Moment
+    from .job import Document
     from .kept_lines import KeptLines
 
 _SLOT = re.compile(r"recurring:.*:(\d+)", re.DOTALL)
@@ -60,6 +62,10 @@ class RunningJob(Job):
         :raises ConfigError: It is no number from 0 on, or no text.
         """
         self._track.set(Progress.read(done, total, message))
+
+    def left(self, at: Moment) -> Document:
+        """Return the fields that the attempt leaves with its job; for its runner, at its end."""
+        return self._track.left(at) | ({} if self.lines is None else self.lines.left())
 
 
 class CurrentJob:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import typing as t
+import weakref
 from collections import deque
 
 from .outcome import cut
@@ -44,7 +45,8 @@ class KeptLines:
         self._attempt = job.attempts
         self._most = most
         self._now = now
-        self._last: logging.LogRecord | None = None
+        # The record itself would keep alive the frames of an exception that it tells of.
+        self._last: Callable[[], logging.LogRecord | None] | None = None
         self._lock = threading.Lock()
 
     def add(self, record: logging.LogRecord) -> None:
@@ -64,8 +66,8 @@ class KeptLines:
         }
         with self._lock:
             # Two factories of records may each have been given the other's.
-            if record is not self._last:
-                self._last = record
+            if self._last is None or self._last() is not record:
+                self._last = weakref.ref(record)
                 self._lines.append(line)
                 self._bytes += _size(line)
                 self._drop_old()

@@ -27,6 +27,7 @@ from .tenant import as_tenant
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
     from .schedule import Misfire, Overlap
+    from .store.connection import Session
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
@@ -76,6 +77,7 @@ class EnqueueOptions(t.TypedDict, total=False):
     expires: Duration | datetime
     tags: tuple[str, ...] | list[str]
     tenant: str | None
+    session: Session | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,6 +97,7 @@ class Overrides:
     tags: tuple[str, ...] | None = None
     tenant: str | None = None
     no_tenant: bool = False
+    session: Session | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, t.Any]) -> Overrides:
@@ -219,6 +222,16 @@ def as_tags(value: object, where: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(read))
 
 
+def as_session(value: t.Any, where: str) -> Session:
+    """Return a session of the driver's, in whose transaction jobs are stored (X1)."""
+    if not hasattr(value, "in_transaction") or not hasattr(value, "client"):
+        raise ConfigError(
+            f"{where} is {kind_of(value)}, and a session of pymongo is due.",
+            hint="Take one of jobs.client.start_session().",
+        )
+    return t.cast("Session", value)
+
+
 def _as_task_name(value: object, where: str) -> str:
     name = checked_name(value, where)
     # A unique key of such a task would be taken for one of the queue's own, and never be freed.
@@ -304,4 +317,5 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "expires": _as_expiry,
     "tags": as_tags,
     "tenant": as_tenant,
+    "session": as_session,
 }

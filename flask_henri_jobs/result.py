@@ -36,7 +36,7 @@ def result_of(returned: object) -> Result:
     It never raises: the task has done its work, and is not to do it again for its result's sake.
     """
     # Anything may come of a value's own code, such as the time zone of a datetime.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         try:
             return Result(text=encode(returned, "result", MOST_RESULT_BYTES))
         except InvalidArguments as error:

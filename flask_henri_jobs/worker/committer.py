@@ -11,9 +11,10 @@ from functools import partial
 from .. import signals
 from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
-from ..signals import emit
+from ..signals import emit_safely
 from .loop import Loop
-from .telling import OutcomeLog
+from .outcome_log import OutcomeLog
+from .telling import tell
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +162,7 @@ class Announcer:
     def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
         """Have a signal sent, after what was announced before."""
         if signal.receivers:
-            self._waiting.put(partial(emit, signal, **facts))
+            self._waiting.put(partial(emit_safely, signal, **facts))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
@@ -170,14 +171,13 @@ class Announcer:
         return not self._thread.is_alive()
 
     def _tell_of(self, settled: Settled, app: Flask) -> None:
-        self._log.tell(settled)
         _send(settled, app)
+        self._log.tell(settled)
 
     def _run(self) -> None:
         send: Callable[[Flask], None] | None
         while (send := self._waiting.get()) is not None:
-            with self._app.app_context():
-                send(self._app)
+            tell(self._app, send)
             # What was raised holds on to its frames; it goes before the next is waited for.
             del send
 
@@ -185,12 +185,12 @@ class Announcer:
 def _send(settled: Settled, app: Flask) -> None:
     ending, job = settled.ending, settled.job
     if job is None:
-        emit(signals.job_lost, app, job=ending.job)
+        emit_safely(signals.job_lost, app, job=ending.job)
         return
     failed = {"job": job, "error": ending.raised, "attempt": ending.attempt}
     match ending.outcome:
         case Done():
-            emit(
+            emit_safely(
                 signals.job_succeeded,
                 app,
                 job=job,
@@ -198,15 +198,15 @@ def _send(settled: Settled, app: Flask) -> None:
                 duration=job.duration,
             )
         case Again():
-            emit(signals.job_failed, app, **failed)
-            emit(signals.job_retried, app, **failed)
+            emit_safely(signals.job_failed, app, **failed)
+            emit_safely(signals.job_retried, app, **failed)
         case Snoozed():
-            emit(signals.job_snoozed, app, job=job)
+            emit_safely(signals.job_snoozed, app, job=job)
         case Dead(reason=reason):
             if ending.raised is not None:
-                emit(signals.job_failed, app, **failed)
+                emit_safely(signals.job_failed, app, **failed)
             if reason == "cancelled":
-                emit(signals.job_cancelled, app, job=job)
-            emit(signals.job_died, app, **failed)
+                emit_safely(signals.job_cancelled, app, job=job)
+            emit_safely(signals.job_died, app, **failed)
         case _:
             t.assert_never(ending.outcome)

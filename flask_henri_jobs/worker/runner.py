@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import typing as t
+from functools import partial
 
 from .. import signals
 from ..clock import steady_seconds
@@ -12,7 +13,7 @@ from ..log import logger
 from ..logs import about
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
-from ..signals import emit
+from ..signals import emit_safely
 from .aftermath import Aftermath
 from .apart import Apart
 from .appetite import Appetite
@@ -29,11 +30,13 @@ from .reporting import Reporter
 from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
+from .telling import tell
 from .threads import Threads
 
 if t.TYPE_CHECKING:
     from datetime import timedelta
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
@@ -248,7 +251,7 @@ class Runner:
             return
         if self._once:
             # What is due now is performed before the end, which would otherwise come first.
-            Rounds("the schedules", self._scheduling.round).next()
+            Rounds("the schedules", self._scheduling.round, BaseException).next()
         self._scheduling.start()
 
     def _stop(self) -> None:
@@ -309,17 +312,20 @@ class Runner:
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
         if self._keeper.may_begin(job):
-            began = steady_seconds()
-            mark = self._post.marks.begin(job.row["_id"])
-            try:
-                ending = self._ending_of(job)
-            finally:
-                self._post.marks.end(mark)
-            self._appetite.note(job.name, steady_seconds() - began)
-            self._committer.hand_over(ending)
+            # In no variable: the frames of a failed task lead back to this one, in a circle then.
+            self._committer.hand_over(self._performed(job))
         else:
             never_begun = Ending(job, Snoozed(at=0, run_at=0))
             self._announcer.announce(Settled(never_begun, None))
+
+    def _performed(self, job: Job) -> Ending:
+        began = steady_seconds()
+        mark = self._post.marks.begin(job.row["_id"])
+        try:
+            return self._ending_of(job)
+        finally:
+            self._post.marks.end(mark)
+            self._appetite.note(job.name, steady_seconds() - began)
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
@@ -342,6 +348,5 @@ class Runner:
         )
         return execution.run()
 
-    def _tell(self, signal: t.Any) -> None:
-        with self._app.app_context():
-            emit(signal, self._app, runner=self.id)
+    def _tell(self, signal: NamedSignal) -> None:
+        tell(self._app, partial(emit_safely, signal, runner=self.id))

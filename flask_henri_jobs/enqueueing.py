@@ -111,6 +111,7 @@ def row_of(
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         tenant=tenant,
         tags=[*overrides.tags] if overrides.tags else None,
+        redact=[*defaults.redact] or None,
     )
 
 

@@ -114,7 +114,8 @@ class Finisher:
                 timeout_ms=options.timeout_ms,
                 unique_key=callback_key(batch.id, field),
                 tenant=options.tenant or batch.tenant,
-                tags=options.tags,
+                tags=options.texts("tags"),
+                redact=options.texts("redact"),
             )
         )
 
@@ -131,6 +132,7 @@ def stored_options(row: Document, now: Moment, *, at: datetime | None, tenant: s
         "priority": row["priority"],
         "queue": row["queue"],
         "tags": row.get("tags"),
+        "redact": row.get("redact"),
         "tenant": tenant,
         "timeout": row["timeout_ms"],
         "at": to_moment(at) if at else None,
@@ -159,13 +161,6 @@ class _Options:
         return self._text("tenant")
 
     @property
-    def tags(self) -> list[str] | None:
-        tags = self._given.get("tags")
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            return None
-        return tags or None
-
-    @property
     def priority(self) -> int:
         priority = self._number("priority", self._settings.priority)
         return min(max(priority, HIGHEST_PRIORITY), LOWEST_PRIORITY)
@@ -189,6 +184,13 @@ class _Options:
         except (TypeError, ValueError):
             return self._now
         return self._number("at", self._now + (self._millis("wait", None) or 0))
+
+    def texts(self, name: str) -> list[str] | None:
+        """Return a list of texts; None where there is none."""
+        texts = self._given.get(name)
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return None
+        return texts or None
 
     def _text(self, name: str) -> str | None:
         value = self._given.get(name)

@@ -10,6 +10,7 @@ from .clock import to_datetime
 from .codec import decode
 from .durations import Duration, to_duration
 from .errors import JobFailed
+from .redaction import concealed_row
 
 if t.TYPE_CHECKING:
     from collections.abc import Mapping
@@ -243,7 +244,7 @@ class Job:
 
     def with_row(self, row: Mapping[str, t.Any]) -> Job:
         """Return this job as another snapshot shows it."""
-        return Job(row, self._rows)
+        return Job(row, self._rows, created=self.created)
 
     def refresh(self) -> t.Self:
         """Take a new snapshot, into this very object, and return it.
@@ -268,8 +269,17 @@ class Job:
         return self.result
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Return the job as JSON has it: moments as ISO 8601, durations as ``…_ms``."""
-        return _plain(self)
+        """Return the job as JSON has it: moments as ISO 8601, durations as ``…_ms``.
+
+        What its task redacts is not in it.
+        """
+        return _plain(self.concealed())
+
+    def concealed(self) -> Job:
+        """Return the job as it may be shown: without the arguments that its task redacts."""
+        if not self.row.get("redact"):
+            return self
+        return Job(concealed_row(self.row), self._rows, created=self.created)
 
     def _source(self) -> Rows:
         if self._rows is None:

@@ -53,6 +53,7 @@ class TaskOptions(t.TypedDict, total=False):
     expires: Duration
     store_result: bool
     keep_logs: bool | int
+    redact: tuple[str, ...] | list[str]
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -147,6 +148,7 @@ class TaskDefaults:
     expires: timedelta | None = None
     store_result: bool = False
     keep_logs: int = 0
+    redact: tuple[str, ...] = ()
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
@@ -270,6 +272,15 @@ def _as_lines(value: object, where: str) -> int:
     return checked_int(value, where, 1, MOST_LINES)
 
 
+def _as_redacted(value: object, where: str) -> tuple[str, ...]:
+    # The task sees that it has them.
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(dict.fromkeys(value))
+    raise ConfigError(
+        f"{where} is {shown(value)}.", hint='Give a tuple of arguments, such as ("email",).'
+    )
+
+
 def _as_backoff(value: object, where: str) -> Mapping[str, t.Any] | Backoff:
     # Only checked here: what it leaves out comes from the settings, which no task has seen yet.
     Backoff.read(value, where)
@@ -300,6 +311,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "expires": _as_lifetime,
     "store_result": checked_bool,
     "keep_logs": _as_lines,
+    "redact": _as_redacted,
     "backoff": _as_backoff,
     "retry_on": _as_errors,
     "discard_on": _as_errors,

@@ -60,7 +60,6 @@ def _refuse(
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
-    "redact": "Pass an id, and load what is secret inside the task.",
 }
 """What a later version takes. It is no typing error, so nothing like it is suggested."""
 

@@ -35,6 +35,7 @@ queues
 cron
 clock_changes
 schedule
+redaction
 job
 schedule_entry
 batch
@@ -127,6 +128,7 @@ cli.command
 cli.options
 cli.progress
 cli.findings
+cli.seen
 cli.worker
 cli.runners
 cli.jobs

@@ -27,6 +27,7 @@ from .output import (
     tell,
     visible,
 )
+from .seen import seen
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,12 +43,13 @@ if t.TYPE_CHECKING:
 def list_(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
     """List jobs, those first that changed last."""
     found = jobs.list(**which)
+    shown = [seen(jobs, job) for job in found]
     if as_json:
-        print_json([job.to_dict() for job in found])
+        print_json([job.to_dict() for job in shown])
         return
     now = server_time(jobs)
     titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE")
-    print_table(titles, [_listed(job, now) for job in found])
+    print_table(titles, [_listed(job, now) for job in shown])
     _tell_of_more(found, **which)
 
 
@@ -62,12 +64,13 @@ def dead(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
     were discarded or cancelled, or have expired, were meant to end.
     """
     found = jobs.dead(**which)
+    shown = [seen(jobs, job) for job in found]
     if as_json:
-        print_json([job.to_dict() for job in found])
+        print_json([job.to_dict() for job in shown])
         return
     now = server_time(jobs)
     titles = ("ID", "TASK", "QUEUE", "REASON", "ATTEMPTS", "DIED", "ERROR")
-    print_table(titles, [_mourned(job, now) for job in found])
+    print_table(titles, [_mourned(job, now) for job in shown])
     _tell_of_more(found, **which)
 
 
@@ -79,6 +82,7 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     job = jobs.get(job_id)
     if job is None:
         raise Refused(f"There is no job {job_id}. It was deleted, or pruned after its end.")
+    job = seen(jobs, job)
     if as_json:
         print_json(job.to_dict())
         return

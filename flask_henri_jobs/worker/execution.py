@@ -16,6 +16,7 @@ from ..log import logger
 from ..logs import about, keep_lines
 from ..outcome import Attempt, Outcome, decide, decide_unseen, expired
 from ..progress import Track
+from ..redaction import marked
 from ..result import NO_RESULT, result_of
 from ..signals import emit_safely
 from ..tenant import tenant_scope
@@ -72,6 +73,8 @@ class Execution:
         expires = self.job.row.get("expires_at")
         if expires is not None and expires <= self.now():
             return Ending(self.job, expired(self.now()))
+        # A henri application that enqueued it does not know what the task redacts.
+        self.job.row = marked(self.job.row, self.task.defaults.redact)
         running = self._running()
         # Whatever context variables the task sets are gone with this copy (W9). What was raised is
         # kept in no variable of this frame, which the frames of the task lead back to: all of

@@ -24,19 +24,19 @@ class OutcomeLog:
 
     def tell(self, settled: Settled) -> None:
         """Log how an attempt ended, as a line about its job."""
-        job = settled.ending.job
-        if settled.job is None:
+        job, now = settled.ending.job, settled.job
+        if now is None:
             with about(job):
                 logger.warning("%r was taken over: what came of the attempt is dropped.", job)
             return
         if logger.isEnabledFor(logging.INFO):
             with about(job):
-                logger.info("Job %s (%s) %s", job.id, job.name, _told(settled, settled.job))
-        if settled.job.result_error and job.name not in self._without_result:
+                logger.info("Job %s (%s) %s", job.id, job.name, _told(settled, now.concealed()))
+        if now.result_error and job.name not in self._without_result:
             # Once a task: each of its jobs says so of itself.
             self._without_result.add(job.name)
             with about(job):
-                logger.warning("%r keeps no result: %s", job, settled.job.result_error)
+                logger.warning("%r keeps no result: %s", job, now.concealed().result_error)
 
 
 def _told(settled: Settled, job: Job) -> str:

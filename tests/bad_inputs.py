@@ -290,6 +290,17 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         "keep_logs= of the task mail is 1001. Give a whole number, 1 to 1000.",
     ),
     (
+        {"redact": "user_id"},
+        "redact= of the task mail is 'user_id'. Give a tuple of arguments, such as (\"email\",).",
+    ),
+    (
+        {"redact": ("userid",)},
+        (
+            "redact= of the task mail names 'userid', which is not one of its arguments."
+            " Did you mean 'user_id'?"
+        ),
+    ),
+    (
         {"store_result": "yes"},
         "store_result= of the task mail is 'yes'. Give true or false.",
     ),

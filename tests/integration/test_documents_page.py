@@ -136,7 +136,7 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
         look()
         return object() if batch else 7
 
-    @jobs.task(name="fail", max_attempts=1, expires="1h", unique=True)
+    @jobs.task(name="fail", max_attempts=1, expires="1h", unique=True, redact=("number",))
     def fail(number: int = 0) -> None:
         raise ValueError(number)
 

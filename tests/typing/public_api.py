@@ -41,6 +41,7 @@ def add(a: int, b: int = 2) -> int:
     expires="10m",
     store_result=True,
     keep_logs=50,
+    redact=("subject",),
     backoff={"base": "5s", "factor": 4, "max": timedelta(hours=1), "jitter": 0.15},
     retry_on=ConnectionError,
     discard_on=(ValueError, KeyError),

@@ -56,6 +56,8 @@ mail.using(on_conflict="ignore")  # error
 mail.using(unique=True)  # error
 mail.using(id=7)  # error
 mail.using(tags="order:42")  # error
+jobs.task(redact="email")  # error
+jobs.task(store_result="yes")  # error
 mail.using("low")  # error
 mail.using(countdown=60)  # error
 mail.using(queue="low").using(que="x")  # error

@@ -155,6 +155,8 @@ def _alike(
         timeout_ms=_millis(overrides.timeout or defaults.timeout or settings.timeout),
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         tenant=tenant,
+        tags=[*overrides.tags] if overrides.tags else None,
+        redact=[*defaults.redact] or None,
     )
 
 

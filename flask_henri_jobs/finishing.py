@@ -127,6 +127,8 @@ class Finisher:
                 unique_key=callback_key(batch.id, field),
                 concurrency_key=self._concurrency_key(batch.row[field], args, tenant),
                 tenant=tenant,
+                tags=options.texts("tags"),
+                redact=options.texts("redact"),
             )
         )
 
@@ -157,6 +159,8 @@ def stored_options(row: Document, now: Moment, *, at: datetime | None, tenant: s
         "maxAttempts": row["max_attempts"],
         "priority": row["priority"],
         "queue": row["queue"],
+        "tags": row.get("tags"),
+        "redact": row.get("redact"),
         "tenant": tenant,
         "timeout": row["timeout_ms"],
         "at": to_moment(at) if at else None,
@@ -208,6 +212,13 @@ class _Options:
         except (TypeError, ValueError):
             return self._now
         return self._number("at", self._now + (self._millis("wait", None) or 0))
+
+    def texts(self, name: str) -> list[str] | None:
+        """Return a list of texts; None where there is none."""
+        texts = self._given.get(name)
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return None
+        return texts or None
 
     def _text(self, name: str) -> str | None:
         value = self._given.get(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .arguments import Signature
 from .backoff import Backoff
-from .checks import shown
+from .checks import did_you_mean, shown
 from .errors import ConfigError, InvalidArguments
 from .limit import Limit
 from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
@@ -72,6 +72,7 @@ class Task(t.Generic[P, R]):
             else Limit.read(defaults.concurrency, self.name, self.parameters)
         )
         self._unique = Unique.read(defaults.unique, self.name, self.parameters)
+        self._refuse_unknown_secrets()
         self.schedule = self._schedule(defaults.recurrence)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -168,6 +169,20 @@ class Task(t.Generic[P, R]):
                 f"The function of the task {self.name} is a generator.",
                 hint="Have it do its work and return; a task yields nothing.",
             )
+
+    def _refuse_unknown_secrets(self) -> None:
+        where = f"redact= of the task {self.name}"
+        for name in self.defaults.redact:
+            if name not in self.signature.names and not self.signature.takes_others:
+                raise ConfigError(
+                    f"{where} names {shown(name)}, which is not one of its arguments.",
+                    hint=did_you_mean(name, self.signature.names),
+                )
+            if self.limit is not None and name in self.limit.names:
+                raise ConfigError(
+                    f"{where} names {shown(name)}, which its limit counts by.",
+                    hint="Count by a callable that returns something else, such as a hash of it.",
+                )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

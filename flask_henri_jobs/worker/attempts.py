@@ -20,6 +20,7 @@ if t.TYPE_CHECKING:
 
     from ..errors import Interruption
     from ..job import Job
+    from .execution import Execution
 
 PATIENCE_SECONDS = 5.0
 """How long an attempt has to end that was told to; then it is given up."""
@@ -39,6 +40,7 @@ IDLE_SECONDS = 3600.0
 class RunningAttempt:
     """An attempt at a job, in the thread that made this.
 
+    :ivar execution: What performs it, as soon as it does.
     :ivar due_at: The steady seconds at which there is something to do about it.
     """
 
@@ -46,6 +48,7 @@ class RunningAttempt:
         self.job = job
         self.began = began
         self.frame = Frame()
+        self.execution: Execution | None = None
         self.interruption: Interruption | None = None
         self.thread = threading.get_ident()
         self._timeout = _seconds(job.row.get("timeout_ms"))

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextvars
 import inspect
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from .. import signals
 from ..codec import decode, encode
 from ..context import RunningJob, entered
+from ..kept_lines import KeptLines
 from ..log import logger
+from ..logs import about, keep_lines
 from ..outcome import Attempt, Outcome, decide, decide_unseen, expired, unwrapped
+from ..progress import Track
+from ..redaction import marked
+from ..result import NO_RESULT, result_of
 from ..signals import emit_safely
 from ..tenant import tenant_scope
 from .coroutines import below, run_coroutine
@@ -49,13 +54,15 @@ class Ending:
         self.attempt = self.job.attempts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Execution:
     """Performs a claimed job and decides its outcome.
 
     :param now: The server's time.
     :param frame: Through which others end the attempt.
     :param await_turn: Returns when the task may be called.
+    :param on_progress: Called when the task has said how far it is.
+    :ivar running: What the task and others have of the attempt meanwhile.
     """
 
     app: Flask
@@ -65,12 +72,23 @@ class Execution:
     now: Callable[[], Moment]
     frame: Frame = field(default_factory=Frame)
     await_turn: Callable[[], None] = lambda: None
+    on_progress: Callable[[Track], None] | None = None
+    running: RunningJob = field(init=False)
+
+    def __post_init__(self) -> None:
+        lines = None
+        if most := self.task.defaults.keep_logs:
+            keep_lines()
+            lines = KeptLines(self.job, most, self.now)
+        self.running = RunningJob(self.job, Track(self.job, self.on_progress), lines)
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
         expires = self.job.row.get("expires_at")
         if expires is not None and expires <= self.now():
             return Ending(self.job, expired(self.now()))
+        # A henri application that enqueued it does not know what the task redacts.
+        self.job.row = marked(self.job.row, self.task.defaults.redact)
         # Whatever context variables the task sets are gone with this copy (W9). What was raised is
         # kept in no variable of this frame, which the frames of the task lead back to: all of
         # them would stay, with what the task worked on, until a collection finds the circle.
@@ -78,12 +96,17 @@ class Execution:
 
     def ended(self, raised: BaseException | None, returned: t.Any, seconds: float) -> Ending:
         """Return how the attempt ends that took so long, and raised or returned this."""
-        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
+        keeps = self.task.defaults.store_result and raised is None
+        result = result_of(returned) if keeps else NO_RESULT
+        duration = round(seconds * 1000)
+        attempt = Attempt(at=self.now(), duration=duration, raised=raised, result=result)
         try:
             outcome = decide(self.job, attempt, self.policy)
         except BaseException as error:  # noqa: BLE001 - it is recorded
             # What was raised is the task's as well, and raises when it is asked what it is.
             outcome = decide_unseen(self.job, attempt, self.policy, error)
+        if left := self.running.left(attempt.at):
+            outcome = replace(outcome, left=left)
         return Ending(self.job, outcome, raised, returned)
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
@@ -91,7 +114,7 @@ class Execution:
         began = perf_counter()
         own = _Raised()
         try:
-            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
+            with self.app.app_context(), tenant_scope(job.tenant), entered(self.running):
                 emit_safely(signals.job_started, self.app, job=job)
                 with own:
                     args = job.args
@@ -111,7 +134,8 @@ class Execution:
     def _decisive(self, own: BaseException | None, raised: BaseException) -> BaseException:
         """Return what the task raised, where the end of its context raised as well."""
         if own is not None and own is not raised:
-            logger.error("The teardown after %r failed.", self.job, exc_info=raised)
+            with about(self.job):
+                logger.error("The teardown after %r failed.", self.job, exc_info=raised)
         self.frame.name(unwrapped(own or raised))
         return below(own or raised)
 

@@ -6,6 +6,7 @@ import typing as t
 
 from ..errors import StoreUnavailable
 from ..log import logger
+from ..logs import about
 from .loop import Loop, Wakeup
 
 if t.TYPE_CHECKING:
@@ -91,10 +92,12 @@ class Keeper:
             without = self._permits.keep(ours)
         lost = [job for job in jobs if job.row["_id"] in gone]
         for job in lost:
-            logger.warning("The claim of %r is gone: another runner has the job.", job)
+            with about(job):
+                logger.warning("The claim of %r is gone: another runner has the job.", job)
         bare = [job for job in ours if job.row["_id"] in without]
         for job in bare:
-            logger.warning("The permit of %r is gone: its key may run once too often.", job)
+            with about(job):
+                logger.warning("The permit of %r is gone: its key may run once too often.", job)
         self._holdings.renew((job for job in ours if job.row["_id"] not in without), known_at)
         self._holdings.drop(lost)
         self._attempts.lose(lost)

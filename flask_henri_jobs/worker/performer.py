@@ -7,6 +7,7 @@ from functools import partial
 
 from ..clock import steady_seconds
 from ..log import logger
+from ..logs import about
 from ..outcome import Snoozed
 from .committer import Settled
 from .execution import Ending, Execution
@@ -28,6 +29,7 @@ if t.TYPE_CHECKING:
     from .keeper import Keeper
     from .loop import Outages
     from .marks import Marks
+    from .reporting import Reporter
     from .turnstile import Turnstile
 
 
@@ -51,6 +53,7 @@ class Performer:
         appetite: Appetite,
         committer: Committer,
         announcer: Announcer,
+        reporter: Reporter,
         holdings: Holdings,
         claims: Claims,
         turnstile: Turnstile,
@@ -68,6 +71,7 @@ class Performer:
         self._appetite = appetite
         self._committer = committer
         self._announcer = announcer
+        self._reporter = reporter
         self._holdings = holdings
         self._claims = claims
         self._turnstile = turnstile
@@ -94,16 +98,18 @@ class Performer:
         """
         raised = attempt.unheard()
         seconds = steady_seconds() - attempt.began
-        ending = self._execution(attempt).ended(raised, None, seconds)
+        execution = attempt.execution or self._execution(attempt)
+        ending = execution.ended(raised, None, seconds)
         # First: once the thread is counted out the runner may be on its way to its end.
         self._committer.hand_over(ending)
         self._on_stuck(attempt.thread)
         # Last: the thread that is given up may hold a lock of logging's.
-        logger.error(
-            "%r does not end, although it was told to: %s Its thread is given up.",
-            attempt.job,
-            raised.message,
-        )
+        with about(attempt.job):
+            logger.error(
+                "%r does not end, although it was told to: %s Its thread is given up.",
+                attempt.job,
+                raised.message,
+            )
 
     def _see_to(self, job: Job) -> bool:
         if not self._keeper.may_begin(job):
@@ -127,7 +133,8 @@ class Performer:
     def _performed(self, attempt: RunningAttempt) -> Ending:
         mark = self._marks.begin(attempt.job.row["_id"])
         try:
-            return self._execution(attempt).run()
+            attempt.execution = self._execution(attempt)
+            return attempt.execution.run()
         finally:
             self._marks.end(mark)
             self._appetite.note(attempt.job.name, steady_seconds() - attempt.began)
@@ -137,7 +144,8 @@ class Performer:
         if self._attempts.end(attempt):
             self._committer.hand_over(ending)
             return True
-        logger.warning("%r has ended after it was given up; that changes nothing.", attempt.job)
+        with about(attempt.job):
+            logger.warning("%r has ended after it was given up; that changes nothing.", attempt.job)
         return False
 
     def _execution(self, attempt: RunningAttempt) -> Execution:
@@ -148,4 +156,13 @@ class Performer:
             self._policies[task.name] = task.policy(self._backoff)
         policy = self._policies[task.name]
         await_turn = partial(self._turnstile.begin, job.row["_id"])
-        return Execution(self._app, job, task, policy, self._now, attempt.frame, await_turn)
+        return Execution(
+            self._app,
+            job,
+            task,
+            policy,
+            self._now,
+            attempt.frame,
+            await_turn,
+            self._reporter.notice,
+        )

@@ -11,6 +11,7 @@ from .. import signals
 from ..errors import ThreadsStuck
 from ..ids import new_runner_id
 from ..log import logger
+from ..logs import about
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
@@ -28,6 +29,7 @@ from .marks import Stage
 from .pace import LONGEST_WAIT
 from .performer import Performer
 from .post import Post, Role
+from .reporting import Reporter
 from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
@@ -134,6 +136,7 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
+        self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
         self._performer = Performer(
             app,
             tasks,
@@ -145,6 +148,7 @@ class Runner:
             appetite=self._appetite,
             committer=self._committer,
             announcer=self._announcer,
+            reporter=self._reporter,
             holdings=self._holdings,
             claims=store.claims,
             turnstile=self._turnstile,
@@ -325,6 +329,7 @@ class Runner:
         self._committer.start()
         self._keeper.start()
         self._attempts.start(self._performer.give_up)
+        self._reporter.start()
         self._housekeeping.start()
         self._threads.start()
         self._start_scheduling()
@@ -349,6 +354,7 @@ class Runner:
         finished = self._finish_within(self._grace)
         self._threads.stop(CLOSING_SECONDS if finished else 0.0)
         self._attempts.stop(CLOSING_SECONDS)
+        self._reporter.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -377,7 +383,8 @@ class Runner:
             recovered = self._store.leases.recover_from(self.id, self._why, suspect=False)
             self._aftermath.count(recovered)
             for job in recovered:
-                logger.warning("Put back %r, which outlasted the grace.", job)
+                with about(job):
+                    logger.warning("Put back %r, which outlasted the grace.", job)
 
     @property
     def _why(self) -> str:

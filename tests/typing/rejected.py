@@ -56,6 +56,9 @@ mail.using(on_conflict="ignore")  # error
 mail.using(unique=True)  # error
 mail.using(timeout=datetime(2030, 1, 1))  # error
 mail.using(id=7)  # error
+mail.using(tags="order:42")  # error
+jobs.task(redact="email")  # error
+jobs.task(store_result="yes")  # error
 mail.using("low")  # error
 mail.using(countdown=60)  # error
 mail.using(queue="low").using(que="x")  # error
@@ -100,6 +103,8 @@ jobs.run_worker(threads="2")  # error
 
 # What is read, and what is raised.
 current_job.atempt  # error
+current_job.set_progress("half")  # error
+current_job.set_progress()  # error
 Retry(wait=datetime(2030, 1, 1))  # error
 Snooze()  # error
 HenriJobs("shop")  # error
@@ -111,7 +116,7 @@ def looks(job: Job) -> None:
     job.finished_at.year  # error
     job.duration.total_seconds()  # error
     job.sate  # error
-    job.wait("5m")  # error
+    job.wait(datetime(2030, 1, 1))  # error
 
 
 def passes_on(task: Task[[int], str]) -> None:

@@ -29,6 +29,7 @@ def import_rows(import_id: str, first_row: int, rows: list[list[str]]) -> None:
             places.append(_located(place_of(cells)))
         except BadRow as error:
             rejected.append({"row": number, "reason": str(error)})
+        current_job.set_progress(number - first_row + 1, len(rows))
     _store(import_id, places)
     report = {"stored": len(places), "rejected": rejected}
     jobs.database["imports"].update_one(

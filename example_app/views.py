@@ -110,7 +110,10 @@ def _account_of(import_id: str) -> dict[str, t.Any]:
 
 
 def _plain(job: Job) -> dict[str, t.Any]:
-    told = ("id", "state", "attempts", "max_attempts", "error", "dead_reason", "history")
+    told = [
+        *("id", "state", "attempts", "max_attempts"),
+        *("error", "dead_reason", "history", "progress"),
+    ]
     plain = job.to_dict()
     return {"first_row": plain["args"]["first_row"], **{name: plain[name] for name in told}}
 

@@ -110,6 +110,7 @@ def row_of(
         concurrency_key=concurrency_key,
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         tenant=tenant,
+        tags=[*overrides.tags] if overrides.tags else None,
     )
 
 

@@ -114,6 +114,7 @@ class Finisher:
                 timeout_ms=options.timeout_ms,
                 unique_key=callback_key(batch.id, field),
                 tenant=options.tenant or batch.tenant,
+                tags=options.tags,
             )
         )
 
@@ -129,6 +130,7 @@ def stored_options(row: Document, now: Moment, *, at: datetime | None, tenant: s
         "maxAttempts": row["max_attempts"],
         "priority": row["priority"],
         "queue": row["queue"],
+        "tags": row.get("tags"),
         "tenant": tenant,
         "timeout": row["timeout_ms"],
         "at": to_moment(at) if at else None,
@@ -155,6 +157,13 @@ class _Options:
     @property
     def tenant(self) -> str | None:
         return self._text("tenant")
+
+    @property
+    def tags(self) -> list[str] | None:
+        tags = self._given.get("tags")
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            return None
+        return tags or None
 
     @property
     def priority(self) -> int:

@@ -8,10 +8,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
+from .checks import (
+    checked_bool,
+    checked_choice,
+    checked_int,
+    checked_moment,
+    checked_name,
+    kind_of,
+    shown,
+)
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
+from .kept_lines import MOST_LINES, USUAL_LINES
 from .refused_options import refuse_for_enqueue, refuse_for_task
 from .tenant import as_tenant
 
@@ -23,6 +32,7 @@ if t.TYPE_CHECKING:
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
 LONGEST_KEY = 512
+MOST_TAGS = 20
 
 RECURRENCE = ("cron", "every", "timezone", "overlap", "misfire")
 """The options that make a task recur."""
@@ -41,6 +51,8 @@ class TaskOptions(t.TypedDict, total=False):
     unique: UniqueOption
     concurrency: ConcurrencyOption
     expires: Duration
+    store_result: bool
+    keep_logs: bool | int
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -63,6 +75,7 @@ class EnqueueOptions(t.TypedDict, total=False):
     unique: str | None
     on_conflict: OnConflict
     expires: Duration | datetime
+    tags: tuple[str, ...] | list[str]
     tenant: str | None
     session: Session | None
 
@@ -81,6 +94,7 @@ class Overrides:
     never_unique: bool = False
     on_conflict: OnConflict = "return"
     expires: timedelta | datetime | None = None
+    tags: tuple[str, ...] | None = None
     tenant: str | None = None
     no_tenant: bool = False
     session: Session | None = None
@@ -131,6 +145,8 @@ class TaskDefaults:
     unique: UniqueOption = False
     concurrency: ConcurrencyOption | None = None
     expires: timedelta | None = None
+    store_result: bool = False
+    keep_logs: int = 0
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
@@ -194,6 +210,18 @@ def as_key(value: object, where: str) -> str:
     return key
 
 
+def as_tags(value: object, where: str) -> tuple[str, ...]:
+    """Return what jobs are found by, in the order given and each once."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(
+            f"{where} is {shown(value)}.", hint='Give a tuple of texts, such as ("order:42",).'
+        )
+    if len(value) > MOST_TAGS:
+        raise ConfigError(f"{where} has {len(value)} tags.", hint=f"Give at most {MOST_TAGS}.")
+    read = (checked_name(tag, f"{where}[{at}]") for at, tag in enumerate(value))
+    return tuple(dict.fromkeys(read))
+
+
 def as_session(value: t.Any, where: str) -> Session:
     """Return a session of the driver's, in whose transaction jobs are stored (X1)."""
     if not hasattr(value, "in_transaction") or not hasattr(value, "client"):
@@ -236,6 +264,12 @@ def _as_lifetime(value: object, where: str) -> timedelta:
     return lifetime
 
 
+def _as_lines(value: object, where: str) -> int:
+    if isinstance(value, bool):
+        return USUAL_LINES if value else 0
+    return checked_int(value, where, 1, MOST_LINES)
+
+
 def _as_backoff(value: object, where: str) -> Mapping[str, t.Any] | Backoff:
     # Only checked here: what it leaves out comes from the settings, which no task has seen yet.
     Backoff.read(value, where)
@@ -264,6 +298,8 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     # The task reads it: a key is checked against the arguments that the task takes.
     "concurrency": lambda value, _where: value,
     "expires": _as_lifetime,
+    "store_result": checked_bool,
+    "keep_logs": _as_lines,
     "backoff": _as_backoff,
     "retry_on": _as_errors,
     "discard_on": _as_errors,
@@ -279,6 +315,7 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "unique": as_key,
     "on_conflict": _as_conflict,
     "expires": _as_expiry,
+    "tags": as_tags,
     "tenant": as_tenant,
     "session": as_session,
 }

@@ -11,9 +11,10 @@ from .backoff import Backoff
 from .clock import Moment, to_moment
 from .durations import millis, to_duration
 from .errors import ConfigError, Discard, JobCancelled, JobTimeout, Retry, Snooze, Verdict
+from .result import NO_RESULT, Result
 
 if t.TYPE_CHECKING:
-    from .job import Job
+    from .job import Document, Job
 
 MOST_MESSAGE_BYTES = 4 * 1024
 MOST_STACK_BYTES = 32 * 1024
@@ -65,47 +66,54 @@ class Attempt:
     :param at: When it ended.
     :param duration: How long it took, in milliseconds.
     :param raised: What the task raised.
-    :param result: What it returned, encoded; None where the task stores no result.
+    :param result: What is stored of what it returned.
     """
 
     at: Moment
     duration: int
     raised: BaseException | None = None
-    result: str | None = None
+    result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class _Ending:
+    """What every outcome has.
+
+    :param left: Fields that the attempt leaves with its job, however it ended.
+    """
+
+    at: Moment
+    left: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done(_Ending):
     """The task returned."""
 
-    at: Moment
     duration: int
-    result: str | None = None
+    result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Again:
+class Again(_Ending):
     """The job goes back and waits until ``run_at``; the attempt counts."""
 
-    at: Moment
     duration: int
     run_at: Moment
     failure: Failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Snoozed:
+class Snoozed(_Ending):
     """The job goes back and waits until ``run_at``, as if it had not been begun."""
 
-    at: Moment
     run_at: Moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dead:
+class Dead(_Ending):
     """The job is kept, with a reason, until somebody retries or deletes it."""
 
-    at: Moment
     duration: int
     reason: str
     failure: Failure

@@ -60,15 +60,12 @@ def _refuse(
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "rate": "Give the task a queue of its own, and a worker with few threads.",
-    "store_result": "Have the task store what it makes.",
     "redact": "Pass an id, and load what is secret inside the task.",
-    "keep_logs": "Send the log to a handler of your own.",
 }
 """What a later version takes. It is no typing error, so nothing like it is suggested."""
 
 LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
-    "tags": "Pass what the job is about as an argument.",
 }
 
 CELERY_TASK: t.Final[Mapping[str, str]] = {

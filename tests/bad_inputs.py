@@ -13,6 +13,7 @@ import typing as t
 from datetime import UTC, datetime, timedelta
 
 QUEUES = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
+COUNT = "Give a number, 0 to 9.0072e+15."
 NAME = "Give text of 1 to 512 bytes without control characters."
 DURATION = (
     'Give a timedelta, seconds as a number, or text such as "250ms", "30s", "5m", "2h", "1d", "1w".'
@@ -285,11 +286,12 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         ),
     ),
     (
-        {"store_result": True},
-        (
-            "The option store_result= of the task mail comes with a later version."
-            " Have the task store what it makes."
-        ),
+        {"keep_logs": 1001},
+        "keep_logs= of the task mail is 1001. Give a whole number, 1 to 1000.",
+    ),
+    (
+        {"store_result": "yes"},
+        "store_result= of the task mail is 'yes'. Give true or false.",
     ),
     ({"queue": 7}, f"queue= of the task mail is an int, and text is due. {NAME}"),
     ({"queue": {"$ne": None}}, f"queue= of the task mail is a dict, and text is due. {NAME}"),
@@ -362,12 +364,12 @@ BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ),
     ({"task_id": "a"}, "There is no option task_id= of an enqueue; it is Celery's. Say id=."),
     (
-        {"tags": ("order:42",)},
-        (
-            "The option tags= of an enqueue comes with a later version."
-            " Pass what the job is about as an argument."
-        ),
+        {"tags": "order:42"},
+        "tags is 'order:42'. Give a tuple of texts, such as (\"order:42\",).",
     ),
+    ({"tags": ("a", {"$ne": ""})}, f"tags[1] is a dict, and text is due. {NAME}"),
+    ({"tags": [""]}, f"tags[0] is empty. {NAME}"),
+    ({"tags": ["x"] * 21}, "tags has 21 tags. Give at most 20."),
     (
         {"session": object()},
         (
@@ -525,6 +527,17 @@ BAD_ARGUMENTS: list[tuple[tuple[t.Any, ...], dict[str, t.Any], str]] = [
 
 STATES = "Give 'pending', 'running', 'done' or 'dead'."
 REASONS = "Give 'failed', 'lost', 'timeout', 'discarded', 'cancelled' or 'expired'."
+
+#: What ``current_job.set_progress`` is given.
+BAD_PROGRESS: list[tuple[dict[str, t.Any], str]] = [
+    ({"done": "half"}, f"done is 'half'. {COUNT}"),
+    ({"done": -1}, f"done is -1. {COUNT}"),
+    ({"done": True}, f"done is True. {COUNT}"),
+    ({"done": math.nan}, f"done is nan. {COUNT}"),
+    ({"done": 1, "total": math.inf}, f"total is inf. {COUNT}"),
+    ({"done": 2**53}, f"done is 9007199254740992. {COUNT}"),
+    ({"done": 1, "message": b"x"}, "message is a bytes, and text is due."),
+]
 
 #: What selects jobs, in ``jobs.list``, ``count``, ``retry_all`` and ``delete_all`` (Q9).
 BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [

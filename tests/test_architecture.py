@@ -29,6 +29,7 @@ unfit
 tags
 codec
 arguments
+result
 limit
 queues
 cron
@@ -38,7 +39,10 @@ job
 schedule_entry
 batch
 outcome
+progress
+kept_lines
 context
+logs
 tenant
 setting_readers
 settings
@@ -99,9 +103,11 @@ worker.pace
 worker.coroutines
 worker.execution
 worker.threads
+worker.outcome_log
 worker.committer
 worker.aftermath
 worker.keeper
+worker.reporting
 worker.strangers
 worker.appetite
 worker.housekeeping

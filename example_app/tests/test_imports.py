@@ -33,9 +33,12 @@ def test_upload_enqueues_a_job_for_each_chunk(app: Flask, jobs_manual: ManualJob
 def test_place_is_stored(app: Flask, jobs_manual: ManualJobs) -> None:
     """A performed job has stored its places."""
     with app.app_context():
-        import_rows.delay("some-import", 1, [OSLO])
+        job = import_rows.delay("some-import", 1, [OSLO])
 
         assert jobs_manual.drain().succeeded == 1
+        progress = job.refresh().progress
+        assert progress
+        assert progress["done"] == 1
         assert jobs.database["places"].find_one({"_id": "OSL"})
 
 

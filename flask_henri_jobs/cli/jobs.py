@@ -16,6 +16,8 @@ from .failures import Refused, TaskFailures
 from .options import ALL_FILTERS, JSON, MOMENT, NAME, SPAN, as_json, filters, page
 from .output import (
     age,
+    amount,
+    how_far,
     local,
     print_block,
     print_facts,
@@ -27,7 +29,7 @@ from .output import (
 )
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..extension import HenriJobs
     from ..job import Job, PastAttempt
@@ -44,7 +46,7 @@ def list_(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
         print_json([job.to_dict() for job in found])
         return
     now = server_time(jobs)
-    titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "DUE")
+    titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE")
     print_table(titles, [_listed(job, now) for job in found])
     _tell_of_more(found, **which)
 
@@ -86,6 +88,8 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     print_block("Arguments", json.dumps(plain["args"], indent=2))
     if plain["result"] is not None:
         print_block("Result", json.dumps(plain["result"], indent=2))
+    if job.logs:
+        print_block("Log", "\n".join(_logged(job)))
     if job.history:
         print_block("Attempts that failed", "\n".join(_told(past, now) for past in job.history))
     if job.error_stack:
@@ -111,6 +115,7 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     type=click.Choice(["return", "raise", "replace"]),
     help="What to do if one has.",
 )
+@click.option("--tag", "tags", type=NAME, multiple=True, help="A tag; may be given several times.")
 @click.option("--id", "id", type=NAME, help="The job's id. Enqueued again, it is the same job.")
 @as_json
 def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options: t.Any) -> None:
@@ -121,7 +126,7 @@ def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options
     """
     if options["wait"] is not None and options["at"] is not None:
         raise click.UsageError("--wait and --at are both given. Give one of them.")
-    given: t.Any = {name: value for name, value in options.items() if value is not None}
+    given: t.Any = {name: value for name, value in options.items() if value not in (None, ())}
     job = jobs.enqueue(name, args, **given)
     if as_json:
         print_json(job.to_dict())
@@ -157,7 +162,8 @@ def server_time(jobs: HenriJobs) -> datetime:
 def _listed(job: Job, now: datetime) -> Sequence[object]:
     due = age(job.run_at, now) if job.state == "pending" else None
     attempts = f"{job.attempts}/{job.max_attempts}"
-    return (job.id, job.name, job.queue, job.state, attempts, age(job.created_at, now), due)
+    far, created = how_far(job.progress), age(job.created_at, now)
+    return (job.id, job.name, job.queue, job.state, attempts, far, created, due)
 
 
 def _mourned(job: Job, now: datetime) -> Sequence[object]:
@@ -189,7 +195,8 @@ def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
         "concurrency key": job.concurrency_key,
         "headers": job.headers,
         "runner": job.claimed_by,
-        "progress": _progress(job),
+        "progress": _progress(job, now),
+        "no result": job.result_error,
         "timeout": None if job.timeout is None else span(job.timeout),
         "duration": None if job.duration is None else span(job.duration),
         **_moments(job, now),
@@ -211,11 +218,14 @@ def _moments(job: Job, now: datetime) -> dict[str, str]:
     return {name: local(moment, now) for name, moment in moments.items() if moment}
 
 
-def _progress(job: Job) -> str | None:
-    if job.progress is None:
+def _progress(job: Job, now: datetime) -> str | None:
+    progress = job.progress
+    if progress is None:
         return None
-    done, total, message = (job.progress.get(key) for key in ("done", "total", "message"))
-    return " ".join(str(part) for part in (done, total and f"of {total}", message) if part)
+    total, message = progress["total"], progress["message"]
+    of_total = f" of {amount(total)} ({how_far(progress)})" if total else ""
+    said = f": {message}" if message else ""
+    return f"{amount(progress['done'])}{of_total}, {age(progress['at'], now)}{said}"
 
 
 def _told(past: PastAttempt, now: datetime) -> str:
@@ -223,6 +233,14 @@ def _told(past: PastAttempt, now: datetime) -> str:
     where = f", on {past['runner']}" if past["runner"] else ""
     message = _first_line(past["message"]) or "no message"
     return f"{past['attempt']}. {local(past['at'], now)}{took}{where}: {message}"
+
+
+def _logged(job: Job) -> Iterator[str]:
+    if job.logs_dropped:
+        yield f"... {job.logs_dropped} older lines were not kept"
+    for line in job.logs:
+        when = line["at"].astimezone().strftime("%H:%M:%S")
+        yield f"{line['attempt']}. {when} {line['level']} {line['logger']}: {line['message']}"
 
 
 def _tell_of_more(found: Sequence[Job], *, limit: int, offset: int, **_which: t.Any) -> None:

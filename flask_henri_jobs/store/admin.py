@@ -13,7 +13,7 @@ from ..errors import InvalidFilter, JobBusy
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from .connection import answering
 from .documents import is_as_read, one_batch
-from .filters import BATCH
+from .filters import RECENT, TENANT
 from .lookup import ENDED, Lookup, checked_id
 from .walks import STEP, Walk
 
@@ -24,6 +24,7 @@ if t.TYPE_CHECKING:
 
     from ..clock import Moment
     from .filters import JobFilter
+    from .indexes import Index
 
 
 MOST_JOBS = 1_000_000_000
@@ -130,17 +131,17 @@ class Admin(Lookup):
                     return
 
     def _steps_in(self, state: str, which: JobFilter) -> Iterator[list[Document]]:
-        if which.batch is None:
+        if which.index in (RECENT, TENANT):
             yield from Walk(self.jobs, state, which.tenant).steps(which.rest())
             return
-        # A batch's index has no order to go by; what was dealt with does not match again.
+        # Of a batch or a tag there is no walk; what was dealt with does not match again.
         query = which.to_query() | {"state": state}
-        while rows := self._members(query):
+        while rows := self._some(query, which.index):
             yield rows
 
-    def _members(self, query: Document) -> list[Document]:
-        with answering("a look through a batch"):
-            return list(self.jobs.find(query, hint=BATCH.name, **one_batch(STEP)))
+    def _some(self, query: Document, index: Index) -> list[Document]:
+        with answering("a look through the jobs"):
+            return list(self.jobs.find(query, hint=index.name, **one_batch(STEP)))
 
     def _delete_in_steps(self, which: JobFilter, most: int | None) -> Iterator[Job]:
         for rows in self._steps(which, most):
@@ -207,6 +208,7 @@ _REMOVED = (
     "claim_token",
     "dead_reason",
     "result",
+    "result_error",
     "progress",
     "cancel_requested_at",
     # An operator's word is newer than the expiry: the job would be dead again at once.

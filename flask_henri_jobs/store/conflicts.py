@@ -47,9 +47,11 @@ def is_replaced(holder: Document, taken: str, on_conflict: OnConflict) -> bool:
 
 def replacement(row: Document, now: Moment) -> Document:
     """Return the update that gives a waiting job a new row's arguments and moment."""
-    fields = {name: row[name] for name in ("args", "run_at", "expires_at") if name in row}
-    # What the old moment's expiry was does not bound the new one.
-    removed = [] if "expires_at" in row else ["expires_at"]
+    # The old moment's expiry does not bound the new one, nor do the old arguments' tags and
+    # bucket belong to the new.
+    of_them = ("expires_at", "tags", "concurrency_key")
+    fields = {name: row[name] for name in ("args", "run_at", *of_them) if name in row}
+    removed = [name for name in of_them if name not in row]
     # A runner that read the old arguments no longer matches the row (A1).
     return update_of(fields | {"updated_at": now}, removed) | {"$inc": {"revision": 1}}
 

@@ -47,6 +47,23 @@ class Leases:
             found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
         return {job.row["_id"] for job in jobs} - found
 
+    def report(self, progress: Sequence[tuple[Job, Document]]) -> list[Job | None]:
+        """Store how far jobs are, in one write.
+
+        :return: The jobs as they are now, in the order given; None for each whose claim is gone.
+        """
+        writes = [UpdateOne(held_by(job), {"$set": {"progress": far}}) for job, far in progress]
+        jobs = [job for job, _ in progress]
+        with answering("the progress of jobs"):
+            written = self.jobs.bulk_write(writes, ordered=False)
+            stand = {job.row["_id"] for job in jobs}
+            if written.matched_count < len(jobs):
+                stand = {row["_id"] for row in self.jobs.find(_still_ours(jobs), {"_id": True})}
+        return [
+            job.with_row({**job.row, "progress": far}) if job.row["_id"] in stand else None
+            for job, far in progress
+        ]
+
     def recover(self, stuck_after: timedelta) -> list[Job]:
         """Put back the running jobs with an old heartbeat; bury those without attempts left.
 

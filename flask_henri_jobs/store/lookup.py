@@ -12,7 +12,7 @@ from ..errors import InvalidFilter, UnknownJob, WaitTimeout
 from ..job import DEAD, DONE, Document, Job
 from .candidates import CLAIM
 from .connection import answering
-from .filters import BATCH, RECENT, TENANT, JobFilter
+from .filters import BATCH, RECENT, TAGS, TENANT, JobFilter
 from .walks import MOST_EXAMINED
 
 if t.TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Lookup:
     steady: Callable[[], float] = field(default=steady_seconds, kw_only=True)
     sleep: Callable[[float], None] = field(default=time.sleep, kw_only=True)
 
-    INDEXES: t.ClassVar[tuple[Index, ...]] = (RECENT, BATCH, TENANT)
+    INDEXES: t.ClassVar[tuple[Index, ...]] = (RECENT, BATCH, TENANT, TAGS)
 
     def row_of(self, job_id: str) -> Document:
         """Return the row as it is now.

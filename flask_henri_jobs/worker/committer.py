@@ -13,6 +13,7 @@ from ..errors import StoreUnavailable
 from ..outcome import Again, Dead, Done, Snoozed
 from ..signals import emit_safely
 from .loop import Loop
+from .outcome_log import OutcomeLog
 from .telling import tell
 
 if t.TYPE_CHECKING:
@@ -146,6 +147,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
+        self._log = OutcomeLog()
         self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
@@ -155,7 +157,7 @@ class Announcer:
 
     def announce(self, settled: Settled) -> None:
         """Have an outcome told."""
-        self._waiting.put(partial(_send, settled))
+        self._waiting.put(partial(self._tell_of, settled))
 
     def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
         """Have a signal sent, after what was announced before."""
@@ -167,6 +169,10 @@ class Announcer:
         self._waiting.put(None)
         self._thread.join(timeout)
         return not self._thread.is_alive()
+
+    def _tell_of(self, settled: Settled, app: Flask) -> None:
+        _send(settled, app)
+        self._log.tell(settled)
 
     def _run(self) -> None:
         send: Callable[[Flask], None] | None

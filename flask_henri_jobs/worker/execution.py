@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextvars
 import inspect
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from .. import signals
 from ..codec import decode, encode
 from ..context import RunningJob, entered
+from ..kept_lines import KeptLines
 from ..log import logger
+from ..logs import about
 from ..outcome import Attempt, Outcome, decide, decide_unseen, expired
+from ..progress import Track
+from ..result import NO_RESULT, result_of
 from ..signals import emit_safely
 from ..tenant import tenant_scope
 from .coroutines import below, run_coroutine
@@ -53,6 +57,7 @@ class Execution:
     """Performs a claimed job and decides its outcome.
 
     :param now: The server's time.
+    :param on_progress: Called when the task has said how far it is.
     """
 
     app: Flask
@@ -60,23 +65,30 @@ class Execution:
     task: Task[..., t.Any]
     policy: RetryPolicy
     now: Callable[[], Moment]
+    on_progress: Callable[[Track], None] | None = None
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
         expires = self.job.row.get("expires_at")
         if expires is not None and expires <= self.now():
             return Ending(self.job, expired(self.now()))
+        running = self._running()
         # Whatever context variables the task sets are gone with this copy (W9). What was raised is
         # kept in no variable of this frame, which the frames of the task lead back to: all of
         # them would stay, with what the task worked on, until a collection finds the circle.
-        return self._ended(*contextvars.copy_context().run(self._perform))
+        return self._ended(running, *contextvars.copy_context().run(self._perform, running))
 
-    def _perform(self) -> tuple[BaseException | None, t.Any, float]:
+    def _running(self) -> RunningJob:
+        most = self.task.defaults.keep_logs
+        lines = KeptLines(self.job, most, self.now) if most else None
+        return RunningJob(self.job, Track(self.job, self.on_progress), lines)
+
+    def _perform(self, running: RunningJob) -> tuple[BaseException | None, t.Any, float]:
         job, returned = self.job, None
         began = perf_counter()
         own = _Raised()
         try:
-            with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
+            with self.app.app_context(), tenant_scope(job.tenant), entered(running):
                 emit_safely(signals.job_started, self.app, job=job)
                 began = perf_counter()
                 with own:
@@ -91,16 +103,28 @@ class Execution:
     def _decisive(self, own: BaseException | None, raised: BaseException) -> BaseException:
         """Return what the task raised, where the end of its context raised as well."""
         if own is not None and own is not raised:
-            logger.error("The teardown after %r failed.", self.job, exc_info=raised)
+            with about(self.job):
+                logger.error("The teardown after %r failed.", self.job, exc_info=raised)
         return below(own or raised)
 
-    def _ended(self, raised: BaseException | None, returned: t.Any, seconds: float) -> Ending:
-        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
+    def _ended(
+        self,
+        running: RunningJob,
+        raised: BaseException | None,
+        returned: t.Any,
+        seconds: float,
+    ) -> Ending:
+        keeps = self.task.defaults.store_result and raised is None
+        result = result_of(returned) if keeps else NO_RESULT
+        duration = round(seconds * 1000)
+        attempt = Attempt(at=self.now(), duration=duration, raised=raised, result=result)
         try:
             outcome = decide(self.job, attempt, self.policy)
         except BaseException as error:  # noqa: BLE001 - it is recorded
             # What was raised is the task's as well, and raises when it is asked what it is.
             outcome = decide_unseen(self.job, attempt, self.policy, error)
+        if left := running.left(attempt.at):
+            outcome = replace(outcome, left=left)
         return Ending(self.job, outcome, raised, returned)
 
     def _call(self) -> t.Any:

@@ -6,6 +6,7 @@ import typing as t
 
 from ..errors import StoreUnavailable
 from ..log import logger
+from ..logs import about
 from .loop import Loop, Wakeup
 
 if t.TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Keeper:
         self._holdings.renew(kept, known_at)
         lost = [job for job in jobs if job.row["_id"] in gone]
         for job in lost:
-            logger.warning("The claim of %r is gone: another runner has the job.", job)
+            with about(job):
+                logger.warning("The claim of %r is gone: another runner has the job.", job)
         self._holdings.drop(lost)
         return lost

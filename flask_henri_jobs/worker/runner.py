@@ -10,6 +10,7 @@ from .. import signals
 from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
+from ..logs import about
 from ..outcome import Snoozed
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
@@ -25,6 +26,7 @@ from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
 from .pace import LONGEST_WAIT
 from .post import Post, Role
+from .reporting import Reporter
 from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
@@ -104,6 +106,7 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
+        self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
         self._roll = Roll(
             runners=store.runners,
             settings=settings,
@@ -236,6 +239,7 @@ class Runner:
         self._announcer.start()
         self._committer.start()
         self._keeper.start()
+        self._reporter.start()
         self._housekeeping.start()
         self._threads.start()
         self._start_scheduling()
@@ -258,6 +262,7 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
+        self._reporter.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -288,7 +293,8 @@ class Runner:
             recovered = self._store.leases.recover_from(self.id, reason, suspect=False)
             self._aftermath.count(recovered)
             for job in recovered:
-                logger.warning("Put back %r, which outlasted the grace.", job)
+                with about(job):
+                    logger.warning("Put back %r, which outlasted the grace.", job)
 
     def _hand_back(self, jobs: list[Job]) -> None:
         if jobs:
@@ -337,7 +343,10 @@ class Runner:
         policy = self._policies.get(job.name)
         if policy is None:
             policy = self._policies[job.name] = task.policy(self._settings.backoff)
-        return Execution(self._app, job, task, policy, self._store.clock.now).run()
+        execution = Execution(
+            self._app, job, task, policy, self._store.clock.now, self._reporter.notice
+        )
+        return execution.run()
 
     def _tell(self, signal: NamedSignal) -> None:
         tell(self._app, partial(emit_safely, signal, runner=self.id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import typing as t
 from collections import defaultdict
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flask_henri_jobs import Batch, HenriJobs, Job
+from flask_henri_jobs import Batch, HenriJobs, Job, current_job
 from flask_henri_jobs.building import BatchOptions
 from flask_henri_jobs.job import Field
 from flask_henri_jobs.queues import QueueTurns
@@ -36,6 +37,7 @@ KINDS: dict[str, type] = {
     "moment": int,
     "bool": bool,
     "list of text": list,
+    "document": dict,
 }
 
 
@@ -45,7 +47,9 @@ def documented() -> dict[str, dict[str, str]]:
     rows = {section.splitlines()[0]: section for section in sections}
     return {
         COLLECTIONS[title]: dict(
-            re.findall(r"(?m)^\| `(\w+)` \| (text|int|moment|bool|list of text) \|", section)
+            re.findall(
+                r"(?m)^\| `(\w+)` \| (text|int|moment|bool|list of text|document) \|", section
+            )
         )
         for title, section in rows.items()
     }
@@ -53,7 +57,7 @@ def documented() -> dict[str, dict[str, str]]:
 
 Seen = dict[str, dict[str, list[t.Any]]]
 
-UNSTORED = frozenset({"result", "progress", "tags", "headers"})
+UNSTORED = frozenset({"headers"})
 """What is read, and not written yet."""
 
 
@@ -124,6 +128,12 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
         wait_until(lambda: bool(jobs.runners()), "the runner to be listed")
         look()
 
+    @jobs.task(name="tell", store_result=True, keep_logs=10)
+    def tell(returned: t.Any = None) -> t.Any:
+        logging.getLogger("shop").warning("told")
+        current_job.set_progress(1)
+        return returned
+
     @jobs.task(name="fail", max_attempts=1, expires="1h", unique=True)
     def fail(number: int = 0) -> None:
         raise ValueError(number)
@@ -138,6 +148,9 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
     callbacks = BatchOptions(callback=record, on_success=record, on_failure=record)
     with jobs.batch(**callbacks | BatchOptions(name="all", tenant="acme")) as batch:
         batch.add(end, batch.id)
+    tell.using(tags=("order:42",)).delay("what")
+    # More than may be stored of a result.
+    tell.delay("what" * 100_000)
     fail.delay()
     fail.using(on_conflict="replace").delay()
     _schedule(jobs)

@@ -55,6 +55,7 @@ mail.using(wait=datetime(2030, 1, 1))  # error
 mail.using(on_conflict="ignore")  # error
 mail.using(unique=True)  # error
 mail.using(id=7)  # error
+mail.using(tags="order:42")  # error
 mail.using("low")  # error
 mail.using(countdown=60)  # error
 mail.using(queue="low").using(que="x")  # error
@@ -98,6 +99,8 @@ jobs.run_worker(threads="2")  # error
 
 # What is read, and what is raised.
 current_job.atempt  # error
+current_job.set_progress("half")  # error
+current_job.set_progress()  # error
 Retry(wait=datetime(2030, 1, 1))  # error
 Snooze()  # error
 HenriJobs("shop")  # error
@@ -109,7 +112,7 @@ def looks(job: Job) -> None:
     job.finished_at.year  # error
     job.duration.total_seconds()  # error
     job.sate  # error
-    job.wait("5m")  # error
+    job.wait(datetime(2030, 1, 1))  # error
 
 
 def passes_on(task: Task[[int], str]) -> None:

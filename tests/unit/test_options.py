@@ -67,6 +67,8 @@ def test_what_is_read() -> None:
         ({"unique": None}, {"unique": "k"}, {"unique": "k"}),
         ({"unique": "k"}, {"unique": None}, {"unique": None}),
         ({"on_conflict": "raise"}, {"unique": "k"}, {"on_conflict": "raise", "unique": "k"}),
+        ({"tags": ("a",)}, {"tags": ["b", "c", "b"]}, {"tags": ("b", "c")}),
+        ({"tags": ("a",)}, {"tags": None}, {}),
         ({"expires": AT}, {"id": "a"}, {"expires": AT, "id": "a"}),
     ],
 )

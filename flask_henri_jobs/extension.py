@@ -234,7 +234,9 @@ class HenriJobs(Operations):
         :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
             weights ``"mail:4,*:1"``; None takes from those of the settings.
         :param schedules: Whether schedules are fired, too.
-        :raises ConfigError: A declared schedule cannot be fired here: its task is unknown (S4).
+        :param threads: How many jobs are performed at once; None asks the settings.
+        :raises ConfigError: An option is out of its bounds; a task's backoff does not go together
+            with the settings'; or a declared schedule cannot be fired here (S4).
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work

@@ -10,7 +10,7 @@ from . import signals
 from .enqueueing import row_of
 from .errors import JobFailed
 from .job import DONE, RUNNING, Document, Job
-from .logs import keep_lines, tell_of_jobs
+from .logs import tell_of_jobs
 from .outcome import Done, Snoozed
 from .signals import emit
 
@@ -48,8 +48,6 @@ def perform_inline(
     policy = task.policy(settings.backoff)
     execution = Execution(app, job, task, policy, _local_now, progressed)
     tell_of_jobs()
-    if task.defaults.keep_logs:
-        keep_lines()
     # An empty context: a runner has no request either.
     ending = Context().run(execution.run)
     if ending.raised is not None:

@@ -90,6 +90,8 @@ def tell_of_jobs() -> None:
 def keep_lines() -> None:
     """Have the lines that a job logs kept by it, where it keeps any. It may be repeated.
 
+    It is, before each such job: somebody may have set another factory since.
+
     By a factory of records, which changes none: a handler would take the place of those that step
     in where an application has no handler of its own.
     """

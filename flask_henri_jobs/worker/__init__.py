@@ -6,12 +6,14 @@ import typing as t
 
 from flask import current_app
 
+from ..checks import checked_int
 from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
 from ..errors import NotInstalled
 from ..log import logger
-from ..logs import keep_lines, tell_of_jobs
+from ..logs import tell_of_jobs
 from ..queues import QueueSelection
+from ..setting_readers import MOST_THREADS
 from .os_signals import stopping
 from .post import Post, Role
 from .runner import Runner
@@ -38,7 +40,8 @@ def work(
     """Perform a queue's jobs in this process until it is told to stop.
 
     :param post: What its supervisor told it; None where it has none.
-    :raises ConfigError: A declared schedule cannot be fired here (S4).
+    :raises ConfigError: An option is out of its bounds; a task's backoff does not go together
+        with the settings'; or a declared schedule cannot be fired here (S4).
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     state = jobs.state
@@ -48,8 +51,6 @@ def work(
         threads, schedules = 1, False
     state.import_tasks()
     tell_of_jobs()
-    if any(jobs.tasks[name].defaults.keep_logs for name in jobs.tasks):
-        keep_lines()
     if schedules:
         for problem in problems_of(
             declared_schedules(state.settings, jobs.tasks), jobs.tasks, state.settings
@@ -63,7 +64,7 @@ def work(
         state.store,
         state.settings,
         queues=None if queues is None else QueueSelection.read(queues, "queues"),
-        threads=threads,
+        threads=None if threads is None else checked_int(threads, "threads", 1, MOST_THREADS),
         grace=None if grace is None else to_duration(grace, "grace"),
         schedules=schedules,
         post=post,

@@ -13,7 +13,7 @@ from ..codec import decode, encode
 from ..context import RunningJob, entered
 from ..kept_lines import KeptLines
 from ..log import logger
-from ..logs import about
+from ..logs import about, keep_lines
 from ..outcome import Attempt, Outcome, decide, decide_unseen, expired
 from ..progress import Track
 from ..result import NO_RESULT, result_of
@@ -79,8 +79,10 @@ class Execution:
         return self._ended(running, *contextvars.copy_context().run(self._perform, running))
 
     def _running(self) -> RunningJob:
-        most = self.task.defaults.keep_logs
-        lines = KeptLines(self.job, most, self.now) if most else None
+        lines = None
+        if most := self.task.defaults.keep_logs:
+            keep_lines()
+            lines = KeptLines(self.job, most, self.now)
         return RunningJob(self.job, Track(self.job, self.on_progress), lines)
 
     def _perform(self, running: RunningJob) -> tuple[BaseException | None, t.Any, float]:

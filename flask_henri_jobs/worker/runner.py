@@ -40,7 +40,6 @@ if t.TYPE_CHECKING:
     from flask import Flask
 
     from ..job import Job
-    from ..outcome import RetryPolicy
     from ..registry import Registry
     from ..settings import Settings
     from ..store import Store
@@ -83,7 +82,7 @@ class Runner:
         self._in_a_hurry = False
         self._once = False
         self._taken = 0
-        self._policies: dict[str, RetryPolicy] = {}
+        self._policies = tasks.policies(settings.backoff)
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -96,7 +95,9 @@ class Runner:
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
         )
-        self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
+        self._committer = Committer(
+            store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
+        )
         self._keeper = Keeper(
             store.leases,
             store.permits,
@@ -262,6 +263,7 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
+        self._threads.stop(CLOSING_SECONDS if finished else 0.0)
         self._reporter.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
@@ -311,12 +313,19 @@ class Runner:
 
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
-        if self._keeper.may_begin(job):
-            # In no variable: the frames of a failed task lead back to this one, in a circle then.
-            self._committer.hand_over(self._performed(job))
-        else:
-            never_begun = Ending(job, Snoozed(at=0, run_at=0))
-            self._announcer.announce(Settled(never_begun, None))
+        is_seen_to = False
+        try:
+            if self._keeper.may_begin(job):
+                # In no variable: the frames of a failed task lead back to this one, in a circle.
+                self._committer.hand_over(self._performed(job))
+            else:
+                never_begun = Ending(job, Snoozed(at=0, run_at=0))
+                self._announcer.announce(Settled(never_begun, None))
+            is_seen_to = True
+        finally:
+            if not is_seen_to:
+                # Without heartbeats it is recovered; with them it would run for ever.
+                self._holdings.drop([job])
 
     def _performed(self, job: Job) -> Ending:
         began = steady_seconds()
@@ -329,24 +338,24 @@ class Runner:
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
-        jobs = [settled.ending.job for settled in group]
-        self._store.permits.give_back(jobs)
-        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
-        # callback of their batch is to be seen by then.
+        self._store.permits.give_back(settled.ending.job for settled in group)
         self._aftermath.follow(group)
-        self._holdings.drop(jobs)
+
+    def _let_go(self, group: list[Settled]) -> None:
+        # After all else: with --once the runner ends when it holds none, and the callback of their
+        # batch is to be seen by then.
+        self._holdings.drop(settled.ending.job for settled in group)
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]
-        policy = self._policies.get(job.name)
-        if policy is None:
-            policy = self._policies[job.name] = task.policy(self._settings.backoff)
-        execution = Execution(
-            self._app, job, task, policy, self._store.clock.now, self._reporter.notice
-        )
-        return execution.run()
+        if task.name not in self._policies:
+            # It was declared late, as by a module that another task imports.
+            self._policies[task.name] = task.policy(self._settings.backoff)
+        policy = self._policies[task.name]
+        now = self._store.clock.now
+        return Execution(self._app, job, task, policy, now, self._reporter.notice).run()
 
     def _tell(self, signal: NamedSignal) -> None:
         tell(self._app, partial(emit_safely, signal, runner=self.id))

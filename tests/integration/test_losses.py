@@ -108,6 +108,8 @@ def test_claim_that_lands_later(jobs: HenriJobs, claimed: list[Job], losses: Los
     """A5: a claim that takes effect after its process died is put back by a later look."""
     losses.add(lost([]))
     wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the first look")
+    # Which gives back the permits a moment later.
+    wait_until(lambda: not jobs.state.store.permits.held(), "the permits")
 
     late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
 

@@ -38,6 +38,7 @@ def jobs(client: MongoClient[Document]) -> HenriJobs:
 def app(database_name: str, jobs: HenriJobs) -> Iterator[Flask]:
     app = Flask("shop")
     app.config.update(HENRI_JOBS_DATABASE=database_name, HENRI_JOBS_POLL_INTERVAL="20ms")
+    app.config["HENRI_JOBS_BACKOFF"] = {"base": "1s", "max": "1m"}
     jobs.init_app(app)
     with app.app_context():
         jobs.install()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 import typing as t
 import weakref
 
@@ -12,6 +13,7 @@ import pytest
 from flask import Flask, g
 
 from flask_henri_jobs import (
+    ConfigError,
     Discard,
     HenriJobs,
     Job,
@@ -338,3 +340,52 @@ def test_a_teardown_that_raises_around_signals(
 
     assert jobs.count(state="dead") == 3
     assert len(heard.of("job_died")) == 3
+
+
+def test_no_thread_is_left(app: Flask, jobs: HenriJobs) -> None:
+    """W5: Whoever runs a worker in his own process has no thread of it afterwards."""
+
+    @jobs.task(name="work")
+    def work() -> None: ...
+
+    work.delay()
+    jobs.run_worker(once=True, threads=3)
+
+    assert [one.name for one in threading.enumerate() if "henri" in one.name] == []
+
+
+def test_a_backoff_that_does_not_fit_the_settings(app: Flask, jobs: HenriJobs) -> None:
+    """Q5: A worker does not start with a task whose backoff contradicts the settings'."""
+
+    @jobs.task(name="work", backoff={"base": "2m"})
+    def work() -> None: ...
+
+    with pytest.raises(ConfigError, match=r"backoff= of work has a base of 2m and a max of 1m\."):
+        jobs.run_worker(once=True)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 257, "4"])
+def test_bad_threads(app: Flask, jobs: HenriJobs, threads: t.Any) -> None:
+    """A worker is refused that would have no thread, or more than one process can have."""
+    with pytest.raises(ConfigError, match=r"^threads is "):
+        jobs.run_worker(once=True, threads=threads)
+
+
+def test_a_task_that_was_declared_late(
+    app: Flask, jobs: HenriJobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """W10: A task that another declares with a bad backoff ends no thread; its job is left to be
+    recovered."""
+
+    @jobs.task(name="declare")
+    def declare() -> None:
+        @jobs.task(name="late", backoff={"base": "2m"})
+        def late() -> None: ...
+
+        late.delay()
+
+    declare.delay()
+    jobs.run_worker(once=True, threads=1)
+
+    assert {job.name: job.state for job in jobs.list()} == {"declare": "done", "late": "running"}
+    assert "backoff= of late has a base of 2m" in caplog.text

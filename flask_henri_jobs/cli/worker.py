@@ -18,6 +18,8 @@ if t.TYPE_CHECKING:
     from ..extension import HenriJobs
     from ..worker.post import Post
 
+_NO_TASKS = "none. Name the modules that declare them in HENRI_JOBS_IMPORTS."
+
 _OF_PROCESSES = {
     "processes": "--processes",
     "max_jobs": "--max-jobs",
@@ -94,7 +96,7 @@ def _work(
     from ..worker import work
 
     jobs.state.import_tasks()
-    tell(f"Tasks known here: {', '.join(jobs.tasks) or 'none'}")
+    tell(f"Tasks known here: {', '.join(jobs.tasks) or _NO_TASKS}")
     work(jobs, once=once, post=post, **how)
 
 

@@ -31,7 +31,13 @@ class Started:
         self._command = command
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
-                command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
+                command,
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
             )
 
     @property
@@ -42,9 +48,10 @@ class Started:
     def interrupt(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it in order, as Ctrl-C does; it has to be ready for that, and to end well."""
         wait_until(self._is_ready, f"{shlex.join(self._command)} to be ready:\n{self.said}")
-        self.process.send_signal(how)
+        # As a terminal does: what the process has started is told, too.
+        os.killpg(self.process.pid, how)
         code = self.process.wait(30)
-        well = {0} if self.kind == "worker" else {0, -how}
+        well = {0} if self.kind == "worker" else {0, 1, -how}
         assert code in well, f"{shlex.join(self._command)} ended with {code}:\n{self.said}"
 
     def _is_ready(self) -> bool:
@@ -61,7 +68,6 @@ class Background:
         self.environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
             "NO_COLOR": "1",
         }
         self._folder = folder
@@ -102,6 +108,6 @@ class Background:
         """End those that a failure of the page has left."""
         for started in self._all:
             if started.process.poll() is None:
-                started.process.terminate()
+                os.killpg(started.process.pid, signal.SIGTERM)
         for started in self._all:
             started.process.wait(30)

@@ -27,12 +27,12 @@ from flask.cli import FlaskGroup
 from background import Background
 from flask_henri_jobs import HenriJobs
 from mongod import wait_until
-from pages import ROOT, Block, Command, blocks_of, commands_of, is_shown
+from pages import ROOT, Block, Command, blocks_of, commands_of, is_project, is_shown
 
 if t.TYPE_CHECKING:
     from pathlib import Path
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds within which a command has to show what the page shows."""
 
 AN_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -56,7 +56,7 @@ class PageRunner:
         self._made: list[tuple[HenriJobs, Flask]] = []
         self._last_id: str | None = None
         self._pause = threading.Event()
-        self._is_project = any(block.file_name == "app.py" for block in self.blocks)
+        self._is_project = is_project(self.blocks)
         self._remember_apps(patch)
         patch.chdir(folder)
         self.names = self._names(patch)
@@ -355,6 +355,8 @@ _PROGRAMS: dict[str, t.Callable[[PageRunner, str], tuple[int, str]]] = {
     "pip": PageRunner.pip,
     "export": PageRunner.export,
     "mkdir": PageRunner.as_it_stands,
+    "touch": PageRunner.as_it_stands,
+    "rm": PageRunner.as_it_stands,
     "pytest": PageRunner.as_it_stands,
     "python": PageRunner.as_it_stands,
 }

@@ -103,6 +103,7 @@ worker.pace
 worker.coroutines
 worker.execution
 worker.threads
+worker.failure_log
 worker.outcome_log
 worker.committer
 worker.aftermath

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import typing as t
 
 import click
@@ -95,6 +97,9 @@ def _work(
 ) -> None:
     from ..worker import work
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a task prints is seen at once, also in a container's log.
+        sys.stdout.reconfigure(line_buffering=True)
     jobs.state.import_tasks()
     tell(f"Tasks known here: {', '.join(jobs.tasks) or _NO_TASKS}")
     work(jobs, once=once, post=post, **how)

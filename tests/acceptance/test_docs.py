@@ -10,7 +10,7 @@ from flask import Flask
 from werkzeug.datastructures import ImmutableDict
 
 from page_runner import PageRunner
-from pages import ROOT, blocks_of
+from pages import ROOT, blocks_of, is_project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +19,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 #: Pages that start many processes.
 SLOW = {"docs/how-to/workers.md", "docs/tutorial.md"}
+SLOWLY = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=name, marks=[pytest.mark.faults] if name in SLOW else [])
+        pytest.param(page, id=name, marks=SLOWLY if name in SLOW else [])
         for page, name in zip(PAGES, NAMES, strict=True)
     ],
 )
@@ -33,8 +34,9 @@ def test_page_does_what_it_says(
 ) -> None:
     """Every block of the page runs, from the first to the last, in a folder of its own."""
     where = {"HENRI_JOBS_URI": mongo_uri, "HENRI_JOBS_DATABASE": database_name}
-    config = ImmutableDict({**Flask.default_config, **where})
-    monkeypatch.setattr(Flask, "default_config", config)
+    if not is_project(blocks_of(page)):
+        config = ImmutableDict({**Flask.default_config, **where})
+        monkeypatch.setattr(Flask, "default_config", config)
     for name, value in where.items():
         monkeypatch.setenv(f"FLASK_{name}", value)
     monkeypatch.setenv("FLASK_RUN_FROM_CLI", "true")

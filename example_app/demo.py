@@ -160,6 +160,7 @@ def differences(account: dict[str, t.Any], places: str, wanted: Expected) -> lis
         "jobs performed": (count(jobs, "done"), wanted.jobs - len(wanted.buried)),
         "jobs buried": (rows_from(jobs, lambda job: job["state"] == "dead"), wanted.buried),
         "jobs retried": (rows_from(jobs, lambda job: job["attempts"] > 1), wanted.retried),
+        "jobs summed up": (account["summary"], summary_of(wanted)),
         "rows stored": (account["stored"], len(wanted.places)),
         "rows rejected": ([bad["row"] for bad in account["rejected"]], wanted.rejected),
     }
@@ -173,6 +174,12 @@ def differences(account: dict[str, t.Any], places: str, wanted: Expected) -> lis
             found, right = stored.get(code), wanted.places.get(code)
             faults.append(f"{account['file']}: stored is {found}, and in the file is {right}.")
     return faults
+
+
+def summary_of(wanted: Expected) -> dict[str, int]:
+    """Return what the import has to say of itself at its end."""
+    buried = len(wanted.buried)
+    return {"total": wanted.jobs, "succeeded": wanted.jobs - buried, "failed": buried}
 
 
 def tell(account: dict[str, t.Any]) -> None:
@@ -236,7 +243,7 @@ class Site:
             return t.cast(str, response.url).removeprefix(self.url)
 
     def wait_until_ended(self, page: str) -> dict[str, t.Any]:
-        """Return the account of an upload once each of its jobs is done or dead."""
+        """Return the account of an upload once each of its jobs has ended, and it was summed up."""
         return awaited("The worker", self.worker, lambda: self._account_if_ended(page))
 
     def read(self, path: str) -> bytes:
@@ -255,7 +262,7 @@ class Site:
     def _account_if_ended(self, page: str) -> dict[str, t.Any] | None:
         account: dict[str, t.Any] = json.loads(self.read(f"{page}.json"))
         ended = all(job["state"] in {"done", "dead"} for job in account["jobs"])
-        return account if ended else None
+        return account if ended and account["summary"] else None
 
 
 def awaited(what: str, process: Process, look: t.Callable[[], T | None]) -> T:

@@ -13,7 +13,12 @@ from .geocoder import square_of
 from .places import COLUMNS, BadRow, place_of
 
 
-@jobs.task(max_attempts=5, backoff={"base": "1s", "factor": 2})
+@jobs.task(
+    max_attempts=5,
+    backoff={"base": "1s", "factor": 2},
+    # The geocoder allows so many connections, from all workers together.
+    concurrency={"limit": 4, "group": "geocoder"},
+)
 def import_rows(import_id: str, first_row: int, rows: list[list[str]]) -> None:
     """Store the places of some rows of a file, and report the rows that are none.
 
@@ -35,6 +40,13 @@ def import_rows(import_id: str, first_row: int, rows: list[list[str]]) -> None:
     jobs.database["imports"].update_one(
         {"_id": import_id}, {"$set": {f"reports.{first_row}": report}}
     )
+
+
+@jobs.task
+def sum_up(import_id: str, batch: dict[str, t.Any]) -> None:
+    """Write down how an import ended: it is called after the last of its jobs."""
+    summary = {name: batch[name] for name in ("total", "succeeded", "failed")}
+    jobs.database["imports"].update_one({"_id": import_id}, {"$set": {"summary": summary}})
 
 
 def _located(place: dict[str, t.Any]) -> dict[str, t.Any]:

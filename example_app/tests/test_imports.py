@@ -30,6 +30,20 @@ def test_upload_enqueues_a_job_for_each_chunk(app: Flask, jobs_manual: ManualJob
     assert (second.args["first_row"], second.args["rows"]) == (3, [OSLO])
 
 
+def test_import_is_summed_up_at_its_end(app: Flask, jobs_manual: ManualJobs) -> None:
+    """The batch of an import calls back once, after its jobs, those that died included."""
+    rows = ",".join(OSLO) + "\n" + ",".join(OSLO[:-1]) + "\n"
+    form = {"file": (io.BytesIO((HEADER + rows).encode()), "a.csv"), "rows_per_job": "1"}
+    page = app.test_client().post("/imports", data=form).location
+
+    drained = jobs_manual.drain()
+
+    assert (drained.succeeded, drained.died) == (2, 1)
+    account = app.test_client().get(f"{page}.json").json
+    assert account
+    assert account["summary"] == {"total": 2, "succeeded": 1, "failed": 1}
+
+
 def test_place_is_stored(app: Flask, jobs_manual: ManualJobs) -> None:
     """A performed job has stored its places."""
     with app.app_context():

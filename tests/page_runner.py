@@ -59,6 +59,7 @@ class PageRunner:
         self._is_project = is_project(self.blocks)
         self._remember_apps(patch)
         patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
         self.names = self._names(patch)
 
     def run(self) -> None:
@@ -136,7 +137,8 @@ class PageRunner:
             # There is no module that a process of its own could load.
             arguments.append("--once")
         self._forget_modules()
-        app = None if self._is_project else self.names["app"]
+        loads = self._is_project or {"--app", "-A"} & set(arguments)
+        app = None if loads else self.names["app"]
         group = FlaskGroup(create_app=(lambda: app) if app else None)
         made = len(self._made)
         result = CliRunner().invoke(group, arguments, prog_name="flask")
@@ -218,7 +220,7 @@ class PageRunner:
         ends_with = re.search(r"# ends with (\d+)$", command.text)
         expected = int(ends_with[1]) if ends_with else 0
         code, said = run()
-        if LOOKING.match(command.text):
+        if LOOKING.match(command.text) and self.background.runs:
             until = time.monotonic() + PATIENCE
             while command.shows and not is_shown(command.shows, said):
                 if time.monotonic() > until:

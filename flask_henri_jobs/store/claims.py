@@ -90,10 +90,13 @@ class Claims:
             if late := self.late():
                 return late
             token = new_token()
-            choice = self._choose(wish, token)
-            rows = _within(MOST_BYTES, choice.rows)
-            jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
-            self._return_unused(choice.permits, jobs, token)
+            # Permits are taken in between, and given back: whichever reply is lost of all those,
+            # what stands under the token is looked for.
+            with self._in_doubt(token):
+                choice = self._choose(wish, token)
+                rows = _within(MOST_BYTES, choice.rows)
+                jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+                self._return_unused(choice.permits, jobs, token)
             return jobs
 
     def take_suspect(self, wish: Wish, names: Names[str]) -> list[Job]:
@@ -106,11 +109,12 @@ class Claims:
                 return late
             token = new_token()
             for row in self.due_suspects(wish.queues, names):
-                permits = self.limited.permit_of(row, wish, token)
-                if permits is None:
-                    continue
-                jobs = self.stamp([row], wish.runner, token, permits)
-                self._return_unused(permits, jobs, token)
+                with self._in_doubt(token):
+                    permits = self.limited.permit_of(row, wish, token)
+                    if permits is None:
+                        continue
+                    jobs = self.stamp([row], wish.runner, token, permits)
+                    self._return_unused(permits, jobs, token)
                 if jobs:
                     return jobs
             return []
@@ -171,10 +175,9 @@ class Claims:
             "started_at": now,
             "updated_at": now,
         }
-        with self._in_doubt(token):
-            ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
-            if ours < len(rows):
-                rows = self._won(rows, token) if ours else []
+        ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
+        if ours < len(rows):
+            rows = self._won(rows, token) if ours else []
         return [
             Job(
                 {**row, **stamp, "attempts": row["attempts"] + 1},
@@ -197,7 +200,7 @@ class Claims:
 
     @contextlib.contextmanager
     def _in_doubt(self, token: str) -> Iterator[None]:
-        """Remember the token where it is not known what it took."""
+        """Remember the token of a claim where it is not known what that took."""
         try:
             yield
         except PyMongoError:
@@ -212,22 +215,30 @@ class Claims:
 
     def late(self) -> list[Job]:
         """Return what earlier claims took whose replies were lost; each job once (A5)."""
-        jobs: list[Job] = []
-        for doubt in list(self._doubts):
-            # Until then a part of the claim may still take effect.
-            is_over = self.steady() > doubt.until
-            rows = self.jobs.find(
-                {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
-                sort=IN_ORDER,
-                hint=CLAIM.name,
-            )
-            permits = self.limited.permits.of_token(doubt.token)
-            found = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
-            doubt.found += [job.id for job in found]
-            jobs += found
+        looks = [(doubt, self._look_at(doubt)) for doubt in self._doubts]
+        # Only now: had one of them failed, nobody would have what another found.
+        for doubt, (jobs, is_over) in looks:
+            doubt.found += [job.id for job in jobs]
             if is_over:
                 self._doubts.remove(doubt)
-        return jobs
+        return [job for _, (jobs, _) in looks for job in jobs]
+
+    def _look_at(self, doubt: _Doubt) -> tuple[list[Job], bool]:
+        """Return what a claim took and was not found yet, and whether that was the last look."""
+        # Until then a part of the claim may still take effect.
+        is_over = self.steady() > doubt.until
+        rows = self.jobs.find(
+            {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
+            sort=IN_ORDER,
+            hint=CLAIM.name,
+        )
+        permits = self.limited.permits.of_token(doubt.token)
+        jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
+        if is_over:
+            used = {*doubt.found, *(job.id for job in jobs)}
+            unused = [permit for job_id, permit in permits.items() if job_id not in used]
+            self.limited.permits.release(unused, doubt.token)
+        return jobs, is_over
 
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""

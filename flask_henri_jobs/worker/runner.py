@@ -192,15 +192,40 @@ class Runner:
         """Have the threads perform claimed jobs; strangers among them are kept to be sent away."""
         self._taken += len(jobs)
         known = self._strangers.taken_from(jobs)
-        self._holdings.add(known, known_at)
+        self._holdings.add(known, known_at - self._oldest(known))
         for job in known:
             self._threads.perform(job)
+
+    def _oldest(self, jobs: list[Job]) -> float:
+        """Return how many seconds ago the first of some jobs was claimed.
+
+        That is long where the reply was lost, and its database away since: such a job is begun
+        only after a heartbeat (W4).
+        """
+        now = self._store.clock.now()
+        return max((now - job.row["heartbeat_at"] for job in jobs), default=0) / 1000
 
     def _wait_for_threads(self) -> float:
         """Give back what was claimed ahead and cannot begin soon. Return the seconds to wait."""
         if self._appetite.has_too_many:
-            self._hand_back(self._threads.take_back())
+            self._hand_back_ahead(self._threads.take_back())
         return self._longest_wait
+
+    def _hand_back_ahead(self, jobs: list[Job]) -> None:
+        is_answered = False
+        try:
+            with self._outages.asking():
+                self._store.claims.hand_back(jobs)
+                self._store.permits.give_back(jobs)
+            is_answered = True
+        finally:
+            if is_answered:
+                self._holdings.drop(jobs)
+            else:
+                # They are still ours, or not: a thread asks before it begins one.
+                self._holdings.doubt(jobs)
+                for job in jobs:
+                    self._threads.perform(job)
 
     @property
     def _longest_wait(self) -> float:

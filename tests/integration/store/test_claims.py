@@ -295,10 +295,84 @@ def test_lost_look_at_what_was_won(
     stored("a")
     rows = [stored("b"), *jobs.find({"_id": "a"})]
     jobs.update_one({"_id": "a"}, CHANGES["claimed"])
-    with failing(client, "find", times=1, errorCode=INTERRUPTED), pytest.raises(PyMongoError):
+    with (
+        failing(client, "find", times=1, errorCode=INTERRUPTED),
+        pytest.raises(PyMongoError),
+        claims._in_doubt("a token"),
+    ):
         claims.stamp(rows, "host:1:me", "a token")
 
     assert ids(claims.late()) == ["b"]
+
+
+def test_two_claims_in_doubt(
+    faulty: Faulty, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A5: What one claim took is not forgotten where the look at another fails."""
+    client, claims = faulty
+    for id in ("a", "b"):
+        stored(id)
+    with monkeypatch.context() as patch:
+        patch.setattr(Claims, "late", lambda _: [])
+        for _ in range(2):
+            with failing(client, "update", times=1, **LOST_REPLY), pytest.raises(StoreUnavailable):
+                claims.take(wish(1))
+    assert len(claims._doubts) == 2
+    with failing(client, "find", after=2, errorCode=INTERRUPTED), pytest.raises(PyMongoError):
+        claims.late()
+
+    assert ids(claims.late()) == ["a", "b"]
+
+
+LIMITS = {"mail": Limit(group="mail", most=2)}
+
+
+def test_a_permit_that_cannot_be_given_back(
+    faulty: Faulty, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A5, L2: Where a job is lost to a rival, and the reply about its permit as well, what was won
+    is found, and the permit given back, in the end."""
+    client, claims = faulty
+    for id in ("a", "b"):
+        stored(id, concurrency_key="mail")
+    stamp = Claims.stamp
+
+    def late(self: Claims, *args: t.Any) -> list[Job]:
+        self.jobs.update_one({"_id": "b"}, CHANGES["claimed"])
+        return stamp(self, *args)
+
+    monkeypatch.setattr(Claims, "stamp", late)
+    with failing(client, "delete", times=2, **CLOSED), pytest.raises(StoreUnavailable):
+        claims.take(wish(limits=LIMITS))
+
+    (found,) = claims.take(wish(limits=LIMITS))
+    assert (found.id, found.permit is not None) == ("a", True)
+    assert len(held(claims)) == 2
+    t.cast(Steady, claims.steady).seconds += 2 * CLAIM_SECONDS + 1
+    claims.late()
+    assert held(claims) == ["a"]
+
+
+def test_permits_of_a_claim_without_effect(faulty: Faulty, stored: Stored) -> None:
+    """A5, L2: A claim that took its permits and then no job gives them back, once it is certain
+    that it takes no effect any more."""
+    client, claims = faulty
+    limits = {"mail": Limit(group="mail", most=1)}
+    stored("a", concurrency_key="mail")
+    with failing(client, "update", times=1, **CLOSED), pytest.raises(StoreUnavailable):
+        claims.take(wish(limits=limits))
+    assert held(claims) == ["a"]
+    assert claims.take(wish(limits=limits)) == []
+
+    t.cast(Steady, claims.steady).seconds += 2 * CLAIM_SECONDS + 1
+    claims.look_again()
+
+    assert ids(claims.take(wish(limits=limits))) == ["a"]
+
+
+def held(claims: Claims) -> list[str]:
+    """Return the ids of the jobs that permits are held for."""
+    return sorted(permit["job_id"] for permit in claims.limited.permits.limits.find())
 
 
 def test_hand_back(claims: Claims, stored: Stored, now: Now) -> None:

@@ -18,6 +18,7 @@ import types
 import typing as t
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -28,9 +29,6 @@ from background import Background
 from flask_henri_jobs import HenriJobs
 from mongod import wait_until
 from pages import ROOT, Block, Command, blocks_of, commands_of, is_project, is_shown
-
-if t.TYPE_CHECKING:
-    from pathlib import Path
 
 PATIENCE = 30.0
 """Seconds within which a command has to show what the page shows."""
@@ -60,6 +58,7 @@ class PageRunner:
         self._remember_apps(patch)
         patch.chdir(folder)
         patch.syspath_prepend(str(folder))
+        self._hide_modules(patch)
         self.names = self._names(patch)
 
     def run(self) -> None:
@@ -71,6 +70,7 @@ class PageRunner:
         finally:
             self.background.kill()
             self._close_apps()
+            self._forget_modules()
 
     def _run(self, block: Block) -> None:
         if block.not_run is not None:
@@ -277,6 +277,13 @@ class PageRunner:
         for jobs, app in self._made[since:]:
             jobs.state_of(app).close()
         del self._made[since:]
+
+    def _hide_modules(self, patch: pytest.MonkeyPatch) -> None:
+        """Have the page's own files imported, and not what a test has imported by their names."""
+        files = [Path(block.file_name) for block in self.blocks if block.file_name]
+        own = {file.with_suffix("").parts[0] for file in files if file.suffix == ".py"}
+        for name in [name for name in sys.modules if name.partition(".")[0] in own]:
+            patch.delitem(sys.modules, name)
 
     def _forget_modules(self) -> None:
         """Have the page's files imported anew: they may have changed."""

@@ -76,7 +76,7 @@ def test_a_job_for_each_free_thread(appetite: Appetite, threads: Threads) -> Non
     wish = appetite.wish(1)
 
     assert (wish.runner, wish.at_most, wish.ahead) == ("host:1:us", 1, 0)
-    assert [wish.takes(job().row) for _ in range(2)] == [True, False]
+    assert [wish.takes(dict(job().row)) for _ in range(2)] == [True, False]
 
 
 def test_short_jobs_ahead(appetite: Appetite, threads: Threads) -> None:
@@ -99,11 +99,12 @@ def test_running_dry(appetite: Appetite, threads: Threads) -> None:
         threads.perform(job())
     appetite.took([job()] * 62, 2)
 
-    assert not appetite.runs_dry
+    dry = [appetite.runs_dry]
     threads.take_back()
     for _ in range(20):
         threads.perform(job())
-    assert appetite.runs_dry
+    dry.append(appetite.runs_dry)
+    assert dry == [False, True]
     assert 0 < threads.low_water <= 31
 
 

@@ -35,7 +35,7 @@ def test_nothing_is_claimed_ahead_at_first(pace: Pace) -> None:
     ("seconds", "jobs"), [(0.001, 50), (0.005, 10), (0.02, 2), (0.026, 0), (1.0, 0), (0.0, 200)]
 )
 def test_short_jobs_are_claimed_ahead(pace: Pace, seconds: float, jobs: int) -> None:
-    """W4: Short jobs are claimed ahead by 50 ms of expected work, up to a bound; long ones never."""
+    """W4: Short jobs are claimed ahead by 50 ms of work, up to a bound; long ones never."""
     note(pace, "mail", seconds)
 
     # The mean comes near to what is seen, and never quite there.

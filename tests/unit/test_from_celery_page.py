@@ -66,6 +66,16 @@ def test_what_stands_for_it_is_there() -> None:
     assert set(re.findall(r"`(--[\w-]+)", right)) - worker - others == set()
 
 
+@pytest.mark.parametrize(("celery", "ours"), [("time_limit", "timeout"), ("rate_limit", "rate")])
+def test_what_there_is_not_yet(celery: str, ours: str) -> None:
+    """The page says "none yet" of what there is not, and the word for it as soon as there is."""
+    rows = re.findall(rf"(?m)^\| .*(?:{celery}|{celery.replace('_', '-')}).* \| (.+) \|$", PAGE)
+    is_there = ours in TaskOptions.__annotations__
+
+    assert [row for row in rows if is_there and row.startswith("none yet")] == []
+    assert any(row.startswith("none yet") for row in rows) is not is_there
+
+
 def options_of(command: click.Command) -> set[str]:
     return {opt for param in command.params for opt in param.opts}
 

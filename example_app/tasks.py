@@ -13,7 +13,12 @@ from .geocoder import square_of
 from .places import COLUMNS, BadRow, place_of
 
 
-@jobs.task(max_attempts=5, backoff={"base": "1s", "factor": 2})
+@jobs.task(
+    max_attempts=5,
+    backoff={"base": "1s", "factor": 2},
+    # The geocoder allows so many connections, from all workers together.
+    concurrency={"limit": 4, "group": "geocoder"},
+)
 def import_rows(import_id: str, first_row: int, rows: list[list[str]]) -> None:
     """Store the places of some rows of a file, and report the rows that are none.
 

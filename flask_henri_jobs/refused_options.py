@@ -80,14 +80,35 @@ CELERY_TASK: t.Final[Mapping[str, str]] = {
     "soft_time_limit": "Say timeout=.",
     "acks_late": "Leave it out: a job is always acknowledged by its outcome.",
     "acks_on_failure_or_timeout": "Leave it out: a failure is retried, and then kept.",
-    "reject_on_worker_lost": "Leave it out: a lost job is always put back.",
-    "ignore_result": "Leave it out: a result is not stored unless it is asked for.",
-    "serializer": "Leave it out: arguments are JSON.",
-    "base": "Subclassing a task is not supported; wrap the function.",
-    "shared": "Leave it out.",
+    **dict.fromkeys(
+        ("acks_on_failure", "acks_on_timeout"), "Leave it out: a failure is retried, and then kept."
+    ),
+    **dict.fromkeys(
+        ("reject_on_worker_lost", "retry_on_worker_lost"),
+        "Leave it out: a lost job is always put back.",
+    ),
+    "ignore_result": "Leave it out: a result is stored only with store_result=True.",
+    "store_errors_even_if_ignored": "Leave it out: a job keeps its error and its history.",
+    **dict.fromkeys(
+        ("serializer", "compression", "typing", "pydantic"),
+        "Leave it out: arguments are JSON, and checked against the function.",
+    ),
+    **dict.fromkeys(
+        ("backend", "resultrepr_maxsize", "trail", "send_events"),
+        "Leave it out: all that is known of a job is in the database.",
+    ),
+    **dict.fromkeys(
+        ("base", "abstract", "Strategy", "Request", "request"),
+        "Wrap the function: a task is its function, and current_job the job in hand.",
+    ),
+    **dict.fromkeys(
+        ("before_start", "on_success", "on_retry", "on_failure", "after_return"),
+        "Connect to the signals job_started, job_succeeded, job_retried and job_died.",
+    ),
+    **dict.fromkeys(("shared", "on_replace", "on_bound"), "Leave it out."),
+    "rate_limit": "Give the task a queue of its own, and a worker with few threads.",
     "track_started": "Leave it out: started_at is always written.",
-    "routing_key": "Say queue=.",
-    "exchange": "Say queue=.",
+    **dict.fromkeys(("routing_key", "exchange"), "Say queue=."),
 }
 
 CELERY_ENQUEUE: t.Final[Mapping[str, str]] = {
@@ -100,7 +121,18 @@ CELERY_ENQUEUE: t.Final[Mapping[str, str]] = {
     "soft_time_limit": "Say timeout=.",
     "link": "Enqueue the next job at the end of the task.",
     "link_error": "Connect to the signal job_died.",
-    "ignore_result": "Leave it out: a result is not stored unless it is asked for.",
-    "serializer": "Leave it out: arguments are JSON.",
-    "retry": "Leave it out: an enqueue is acknowledged or raises.",
+    "ignore_result": "Leave it out: a result is stored only with store_result=True.",
+    **dict.fromkeys(("serializer", "compression"), "Leave it out: arguments are JSON."),
+    **dict.fromkeys(
+        ("retry", "retry_policy"), "Leave it out: an enqueue is acknowledged or raises."
+    ),
+    **dict.fromkeys(
+        ("group_id", "chord", "chain", "add_to_parent", "parent_id", "root_id"),
+        "Make a batch: with jobs.batch(callback=...) as batch.",
+    ),
+    **dict.fromkeys(
+        ("producer", "publisher", "connection", "router", "reply_to"),
+        "Leave it out: a job goes to the database of the application.",
+    ),
+    **dict.fromkeys(("shadow", "stamps", "headers"), 'Say tags=, such as tags=("order:42",).'),
 }

@@ -124,6 +124,7 @@ worker.housekeeping
 worker.declaring
 worker.scheduling
 worker.apart
+worker.feeder
 worker.roll
 worker.runner
 worker.os_signals

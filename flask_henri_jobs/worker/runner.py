@@ -15,18 +15,17 @@ from ..logs import about
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
-from .alarm import YIELD_SECONDS, Alarm
-from .apart import Apart
+from .alarm import Alarm
 from .appetite import Appetite
 from .attempts import Attempts
 from .awaited import Awaited
 from .committer import Announcer, Committer, Settled
+from .feeder import Feeder
 from .holdings import Holdings
 from .housekeeping import Duty, Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
-from .pace import LONGEST_WAIT
 from .performer import Performer
 from .post import Post, Role
 from .reporting import Reporter
@@ -44,7 +43,6 @@ if t.TYPE_CHECKING:
     from blinker import NamedSignal
     from flask import Flask
 
-    from ..job import Job
     from ..registry import Registry
     from ..settings import Settings
     from ..store import Store
@@ -89,7 +87,6 @@ class Runner:
         self._stopping = False
         self._in_a_hurry = False
         self._once = False
-        self._taken = 0
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -172,7 +169,20 @@ class Runner:
             self._aftermath,
             more=[Duty("roll", self._roll.every, self._roll.write)],
         )
-        self._apart = Apart(self._post, self._are_suspects_due)
+        self._feeder = Feeder(
+            store,
+            self._queues,
+            self._names,
+            post=self._post,
+            threads=self._threads,
+            appetite=self._appetite,
+            strangers=self._strangers,
+            turnstile=self._turnstile,
+            holdings=self._holdings,
+            alarm=self._alarm,
+            outages=self._outages,
+            longest_wait=settings.poll_interval.total_seconds(),
+        )
         self._scheduling = (
             Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
         )
@@ -187,7 +197,7 @@ class Runner:
         self._start()
         try:
             with self._listening():
-                self._feed_until_stopped(Rounds("the runner", self.feed_threads))
+                self._feed_until_stopped(Rounds("the runner", self._feeder.feed))
         finally:
             self._stop()
         if self._has_given_up:
@@ -205,92 +215,6 @@ class Runner:
         self._stopping = True
         self._wakeup.ring()
 
-    def feed_threads(self) -> float:
-        """Take a job for every idle thread. Return the seconds until the next look (W1)."""
-        if self._apart.is_turn(has_none=self._has_none):
-            return self._feed_suspect()
-        if self._post.wear.is_worn(self._taken):
-            self._post.marks.stage = Stage.WORN
-        free = self._appetite.free_threads()
-        if not free and not self._appetite.runs_dry:
-            return self._wait_for_threads()
-        rung = self._alarm.answer()
-        wish = self._appetite.wish(free, rung)
-        known_at = self._holdings.now()
-        with self._outages.asking():
-            jobs = self._store.claims.take(wish)
-            self._begin(jobs, known_at)
-            self._strangers.send_away(self._store.claims)
-        self._alarm.looked(rung, found=bool(jobs))
-        self._appetite.took(jobs, free)
-        if jobs and self._threads.idle:
-            # The thread that has the job gets the interpreter before the next look does.
-            return YIELD_SECONDS if rung else 0.0
-        return self._longest_wait
-
-    def _feed_suspect(self) -> float:
-        """Take one suspect, once nothing else is in hand. Return the seconds until the next look.
-
-        It is performed alone: if it ends the process, no other job is to blame or to suffer (W6).
-        """
-        if self._has_none:
-            known_at = self._holdings.now()
-            with self._outages.asking():
-                jobs = self._store.claims.take_suspect(self._appetite.wish(1), self._names)
-                self._begin(jobs, known_at)
-            self._apart.took(bool(jobs))
-            if self._apart.is_over:
-                self.stop()
-        return min(self._settings.poll_interval.total_seconds(), LONGEST_WAIT)
-
-    def _are_suspects_due(self) -> bool:
-        with self._outages.asking():
-            return bool(self._store.claims.due_suspects(self._queues, self._names))
-
-    def _begin(self, jobs: list[Job], known_at: float) -> None:
-        """Have the threads perform claimed jobs; strangers among them are kept to be sent away."""
-        self._taken += len(jobs)
-        known = self._strangers.taken_from(jobs)
-        self._holdings.add(known, known_at - self._oldest(known))
-        for job in known:
-            self._turnstile.expect(job.row["_id"])
-            self._threads.perform(job)
-
-    def _oldest(self, jobs: list[Job]) -> float:
-        """Return how many seconds ago the first of some jobs was claimed.
-
-        That is long where the reply was lost, and its database away since: such a job is begun
-        only after a heartbeat (W4).
-        """
-        now = self._store.clock.now()
-        return max((now - job.row["heartbeat_at"] for job in jobs), default=0) / 1000
-
-    def _wait_for_threads(self) -> float:
-        """Give back what was claimed ahead and cannot begin soon. Return the seconds to wait."""
-        if self._appetite.has_too_many:
-            self._hand_back_ahead(self._threads.take_back())
-        return self._longest_wait
-
-    def _hand_back_ahead(self, jobs: list[Job]) -> None:
-        is_answered = False
-        try:
-            with self._outages.asking():
-                self._store.claims.hand_back(jobs)
-            is_answered = True
-        finally:
-            if is_answered:
-                self._forget(jobs)
-            else:
-                # They are still ours, or not: a thread asks before it begins one.
-                self._holdings.doubt(jobs)
-                for job in jobs:
-                    self._threads.perform(job)
-
-    @property
-    def _longest_wait(self) -> float:
-        seconds = self._alarm.seconds()
-        return min(seconds, LONGEST_WAIT) if self._threads.waiting else seconds
-
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:
         """Hear the rings within the block, unless the runner never sleeps for long."""
@@ -303,24 +227,20 @@ class Runner:
     def _feed_until_stopped(self, rounds: Rounds) -> None:
         looked_twice = False
         while not self._stopping:
-            taken, had_none = self._taken, self._has_none
+            taken, had_none = self._feeder.taken, self._feeder.has_none
             wait = rounds.next()
-            if self._once and had_none and taken == self._taken and not rounds.are_failing:
+            if self._feeder.is_over:
+                return
+            if self._once and had_none and taken == self._feeder.taken and not rounds.are_failing:
                 # The look may have gone by what was true a moment ago; the last one must not.
                 if looked_twice:
                     return
                 looked_twice = True
-                self._store.claims.look_again()
-                self._apart.look_again()
+                self._feeder.look_again()
                 continue
             looked_twice = False
             if wait and not self._stopping:
                 self._wakeup.sleep(wait)
-
-    @property
-    def _has_none(self) -> bool:
-        """Whether every job that was taken is performed, and its outcome written."""
-        return self._threads.is_empty and not len(self._holdings)
 
     def _start(self) -> None:
         self._post.marks.runner = self.id
@@ -349,8 +269,7 @@ class Runner:
         self._tell(signals.worker_stopping)
         if self._scheduling is not None:
             self._scheduling.stop(CLOSING_SECONDS)
-        self._hand_back(self._threads.take_back())
-        self._hand_back_late()
+        self._feeder.give_back()
         finished = self._finish_within(self._grace)
         self._threads.stop(CLOSING_SECONDS if finished else 0.0)
         self._attempts.stop(CLOSING_SECONDS)
@@ -393,23 +312,6 @@ class Runner:
             return "was replaced over a job that did not end"
         return "was recycled" if self._post.marks.stage is Stage.WORN else "was stopped"
 
-    def _hand_back(self, jobs: list[Job]) -> None:
-        if jobs:
-            with self._outages.tolerated():
-                self._store.claims.hand_back(jobs)
-        self._forget(jobs)
-
-    def _forget(self, jobs: list[Job]) -> None:
-        self._turnstile.leave(job.row["_id"] for job in jobs)
-        self._queues.hand_back(job.row["_id"] for job in jobs)
-        self._holdings.drop(jobs)
-
-    def _hand_back_late(self) -> None:
-        """Put back what a claim took whose reply was lost, and the strangers that are left."""
-        with self._outages.tolerated():
-            self._store.claims.hand_back(self._store.claims.late())
-            self._strangers.send_away(self._store.claims)
-
     def _lose_thread(self, thread: int) -> None:
         """Go on without a thread whose job does not end (W7)."""
         self._threads.give_up(thread, replace=self._post.role is Role.ALONE)
@@ -438,7 +340,7 @@ class Runner:
             if self._threads.idle:
                 # For want of a key with a slot free, perhaps.
                 self._wakeup.ring()
-        if self._has_none and (self._once or self._post.role is not Role.JOBS):
+        if self._feeder.has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
     def _tell(self, signal: NamedSignal) -> None:

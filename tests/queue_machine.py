@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import typing as t
 from collections import Counter
 
 import pytest
 from hypothesis import assume, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from faults import LOST_REPLY, failing
 from flask_henri_jobs import StoreUnavailable
@@ -56,6 +57,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.written: list[tuple[Job, Outcome]] = []
         self.read: list[Document] = []
         self.open: list[OpenBatch] = []
+        self.number = itertools.count()
 
     @property
     def stuck_after(self) -> timedelta:
@@ -131,6 +133,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.ghosts += [job for job in runner.hand if job not in held]
         runner.hand = held
 
+    @rule(at=runners, kinds=st.lists(kinds, min_size=1, max_size=4))
+    def work(self, at: int, kinds: list[str]) -> None:
+        """Claim some jobs and see them through, as a runner does that nothing happens to."""
+        self.claim(at, len(kinds), is_lost=False)
+        for kind in kinds:
+            if hand := self.runners[at].hand:
+                settled = self._ended(self.runners[at], hand[0], self._outcome(hand.pop(0), kind))
+                self.runners[at].follow_up(settled)
+
     @rule(at=runners, pick=picks, kind=kinds, is_lost=seldom, ends=seldom, uncounted=seldom)
     def finish(
         self, at: int, pick: int, kind: str, is_lost: bool, ends: bool, uncounted: bool
@@ -159,9 +170,11 @@ class QueueMachine(RuleBasedStateMachine):
         """Write an outcome again, however long ago it was."""
         job, outcome = self.written[pick % len(self.written)]
         known = self.model.jobs.get(job.id)
-        stands = known is not None and known.was_last_held_by(job)
-        written = self.runners[at].write(job, outcome).job
-        assert written is not None or not stands
+        stands = known is not None and (
+            known.was_last_held_by(job)
+            or (isinstance(outcome, Again | Dead) and outcome.failure.message in known.left)
+        )
+        assert (self.runners[at].write(job, outcome).job is not None) == stands
 
     @rule(at=runners, pick=picks)
     def hand_back(self, at: int, pick: int) -> None:
@@ -190,6 +203,8 @@ class QueueMachine(RuleBasedStateMachine):
         expected = [job for job in self.model.in_state(RUNNING) if t.cast("int", job.beat) < before]
         recovered = runner.store.leases.recover(self.stuck_after)
         assert {job.id for job in recovered} == {job.id for job in expected if is_calm}
+        held = {permit["job_id"] for permit in self._rows("_limits")}
+        assert held.isdisjoint(job.id for job in recovered)
         for job in expected if is_calm else ():
             job.recovered(self.time.now, suspect=True)
         runner.aftermath.count(recovered)
@@ -216,6 +231,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.runners[at].fire(is_killed=is_killed)
         if entry is None or entry["next_run_at"] > self.time.now:
             return
+        moved = self.database["henri_jobs_schedules"].find_one({"_id": "tick"})
+        assert moved is not None
+        assert (moved["next_run_at"] > self.time.now) != is_killed
         key = f"recurring:tick:{entry['next_run_at']}"
         [row] = self.database["henri_jobs"].find({"unique_key": key})
         if row["_id"] not in self.model.jobs:
@@ -236,10 +254,6 @@ class QueueMachine(RuleBasedStateMachine):
             del self.model.jobs[job.id]
 
     # What must hold after each step.
-
-    @initialize()
-    def begin(self) -> None:
-        """Nothing was stored yet."""
 
     @invariant()
     def holds(self) -> None:
@@ -289,7 +303,7 @@ class QueueMachine(RuleBasedStateMachine):
                 job.token = None
 
     def _outcome(self, job: Job, kind: str) -> Outcome:
-        now, failure = self.time.now, Failure(message=f"attempt {len(self.written)}")
+        now, failure = self.time.now, Failure(message=f"failed for the {next(self.number)}th time")
         match kind:
             case "done":
                 return Done(at=now, duration=1)
@@ -318,10 +332,12 @@ class QueueMachine(RuleBasedStateMachine):
         match outcome:
             case Done():
                 known.ended(DONE)
-            case Dead(reason=reason):
+            case Dead(reason=reason, failure=failure):
                 known.ended(DEAD, reason, entry=True)
-            case Again(run_at=run_at):
+                known.left.add(failure.message)
+            case Again(run_at=run_at, failure=failure):
                 known.back(run_at, entry=True)
+                known.left.add(failure.message)
             case Snoozed(run_at=run_at):
                 known.back(run_at, entry=False)
                 known.attempts -= 1

@@ -20,6 +20,7 @@ class Known:
     """What must be stored of a job.
 
     :param entries: How many entries its history has.
+    :param left: The messages that its attempts left there.
     """
 
     id: str
@@ -39,6 +40,7 @@ class Known:
     entries: int = 0
     suspect: bool = False
     reason: str | None = None
+    left: set[str] = field(default_factory=set)
 
     @classmethod
     def new(cls, row: Mapping[str, t.Any]) -> Known:

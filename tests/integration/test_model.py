@@ -6,7 +6,7 @@ import typing as t
 
 import pytest
 from hypothesis import HealthCheck, Phase, assume, settings, strategies as st
-from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from faults import faulty_client
 from flask_henri_jobs.errors import JobBusy
@@ -14,7 +14,7 @@ from flask_henri_jobs.job import DEAD, PENDING, RUNNING
 from flask_henri_jobs.store.filters import JobFilter
 from queue_machine import QueueMachine, picks, runners
 from queue_model import LIVE, Known
-from queue_runner import QUEUES, TASKS, declared
+from queue_runner import QUEUES, STUCK_SECONDS, TASKS, declared
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,19 @@ CHECKS = (HealthCheck.too_slow, HealthCheck.filter_too_much)
 
 class Queue(QueueMachine):
     """The same, with those who fill the queue and operate it."""
+
+    @initialize(picks=st.lists(picks, min_size=6, max_size=12), at=runners)
+    def begin(self, picks: list[int], at: int) -> None:
+        """Start with some jobs, half of them members of a batch, in the hands of a runner."""
+        self.time.advance(STUCK_SECONDS)
+        self.open_batch(at)
+        for pick in picks:
+            task, is_member = TASKS[pick % len(TASKS)], bool(pick & 4)
+            self.enqueue(at, task, pick & 1, "return", is_member, queue=QUEUES[pick & 1])
+        self.fire(at, is_killed=False)
+        self.claim(at, len(picks) // 2, is_lost=False)
+        if picks[0] & 8:
+            self.seal(0)
 
     @rule(
         at=runners,
@@ -50,7 +63,7 @@ class Queue(QueueMachine):
             return
         assert job.id == holder.id
         if on_conflict == "replace" and holder.state == PENDING:
-            holder.run_at = self.time.now + options["wait"] * 1000
+            holder.run_at = self.time.now + options.get("wait", 0) * 1000
             holder.revision += 1
 
     @rule(at=runners)
@@ -170,10 +183,10 @@ def run(mongo_uri: str, database_name: str) -> t.Iterator[Callable[..., None]]:
 def test_short_walks(run: Callable[..., None]) -> None:
     """Q1 to Q7, L3, B1 to B3, S1, W6: Whatever runners and operators do, and wherever they are
     killed, jobs, limits, batches and slots are as a small model of them says."""
-    run(max_examples=25, stateful_step_count=30, phases=[Phase.generate])
+    run(max_examples=12, stateful_step_count=40, phases=[Phase.generate])
 
 
 @pytest.mark.faults
 def test_long_walks(run: Callable[..., None]) -> None:
     """The same, for thousands of steps."""
-    run(max_examples=100, stateful_step_count=80)
+    run(max_examples=150, stateful_step_count=60)

@@ -82,6 +82,7 @@ store.tallies
 store.admin
 store.figures
 store.pruning
+store.repairs
 store
 refused_options
 options
@@ -138,6 +139,7 @@ cli.command
 cli.options
 cli.progress
 cli.findings
+cli.queue_findings
 cli.seen
 cli.worker
 cli.runners

@@ -21,6 +21,7 @@ from .limited import LimitedWork
 from .outcomes import Outcomes
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .repairs import Repairs
 from .runners import Runners
 from .schedules import Schedules
 from .suspects import Suspects
@@ -68,6 +69,7 @@ class Store:
     pruning: Pruning
     schedules: Schedules
     runners: Runners
+    repairs: Repairs
     transactions: Transactions
     wakeups: Wakeups
     tail: Tail
@@ -91,6 +93,9 @@ class Store:
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
+        leases = Leases(jobs, clock, permits, admin, wakeups.ring_for)
+        tallies = Tallies(jobs, kept_batches, clock.now, batches)
+        runners = connection.collection("runners")
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
@@ -105,16 +110,17 @@ class Store:
                 admin,
                 wakeups.ring_for,
             ),
-            leases=Leases(jobs, clock, permits, admin, wakeups.ring_for),
+            leases=leases,
             permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
             batches=batches,
-            tallies=Tallies(jobs, kept_batches, clock.now, batches),
+            tallies=tallies,
             figures=Figures(jobs, clock.now),
             pruning=Pruning(jobs, kept_batches, schedules, clock.now),
             schedules=Schedules(schedules, clock.now),
-            runners=Runners(connection.collection("runners"), jobs, clock),
+            runners=Runners(runners, jobs, clock),
+            repairs=Repairs(jobs, runners, clock, permits, tallies, leases),
             transactions=Transactions(connection),
             wakeups=wakeups,
             tail=tail,

@@ -187,6 +187,7 @@ def test_short_walks(run: Callable[..., None]) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(300)
 def test_long_walks(run: Callable[..., None]) -> None:
     """The same, for thousands of steps."""
-    run(max_examples=150, stateful_step_count=60)
+    run(max_examples=60, stateful_step_count=60)

@@ -55,6 +55,12 @@ def slow(seconds: float) -> None:
     note(finished=True)
 
 
+@jobs.task(name="brief")
+def brief() -> None:
+    """Take twenty milliseconds."""
+    threading.Event().wait(0.02)
+
+
 @jobs.task(name="silent")
 def silent(seconds: float) -> None:
     """Take so long, and ask no database for anything."""

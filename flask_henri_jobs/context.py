@@ -63,9 +63,11 @@ class RunningJob(Job):
         """
         self._track.set(Progress.read(done, total, message))
 
-    def left(self, at: Moment) -> Document:
-        """Return the fields that the attempt leaves with its job; for its runner, at its end."""
-        return self._track.left(at) | ({} if self.lines is None else self.lines.left())
+
+def left_by(running: RunningJob, at: Moment) -> Document:
+    """Return the fields that an attempt leaves with its job, at its end."""
+    lines = {} if running.lines is None else running.lines.left()
+    return running._track.left(at) | lines
 
 
 class CurrentJob:

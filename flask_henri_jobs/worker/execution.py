@@ -10,7 +10,7 @@ from time import perf_counter
 
 from .. import signals
 from ..codec import decode, encode
-from ..context import RunningJob, entered
+from ..context import RunningJob, entered, left_by
 from ..kept_lines import KeptLines
 from ..log import logger
 from ..logs import about, keep_lines
@@ -105,7 +105,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - it is recorded
             # What was raised is the task's as well, and raises when it is asked what it is.
             outcome = decide_unseen(self.job, attempt, self.policy, error)
-        if left := self.running.left(attempt.at):
+        if left := left_by(self.running, attempt.at):
             outcome = replace(outcome, left=left)
         return Ending(self.job, outcome, raised, returned)
 

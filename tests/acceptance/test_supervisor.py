@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -178,6 +179,35 @@ def test_killed_runner(start: Start, database: Database[Document]) -> None:
     wait_until(lambda: database["henri_jobs"].count_documents({"state": "done"}) == 21, "the rest")
     assert database["henri_jobs"].count_documents({"name": "quick", "attempts": {"$ne": 1}}) == 0
     assert f"The runner process {pid} was killed by signal 9; it is replaced." in worker.said
+
+
+def test_thirty_killed_runners(start: Start, database: Database[Document]) -> None:
+    """W6: over 3,000 jobs a runner is killed thirty times, at any moment: each time what it had is
+    back within 2 s, and in the end all are done, each other attempt with its reason on record."""
+    jobs, runners = database["henri_jobs"], database["henri_jobs_runners"]
+    fleet_app.brief.delay_many([{}] * 3000)
+    start("-p", "2", "-t", "4")
+
+    def alive() -> list[Document]:
+        return [row for row in runners.find() if is_alive(row["pid"])]
+
+    waits: list[float] = []
+    for _ in range(30):
+        time.sleep(random.uniform(0.0, 0.3))  # at any moment of a runner's life
+        wait_until(lambda: bool(alive()), "a runner")
+        runner = random.choice(alive())
+        os.kill(runner["pid"], signal.SIGKILL)
+        had = {"state": "running", "claimed_by": runner["_id"]}
+        killed_at = time.monotonic()
+        wait_until(lambda had=had: jobs.find_one(had) is None, "its jobs to be put back")  # type: ignore[misc]
+        waits.append(time.monotonic() - killed_at)
+
+    wait_until(lambda: jobs.count_documents({"state": "done"}) == 3000, "all to be done")
+    assert max(waits) < 2
+    again = list(jobs.find({"attempts": {"$gt": 1}}))
+    assert again
+    for row in again:
+        assert len(json.loads(row["history"])) == row["attempts"] - 1
 
 
 def test_poison(start: Start, database: Database[Document]) -> None:

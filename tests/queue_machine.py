@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
         assume(runner.hand)
         job = runner.hand.pop(pick % len(runner.hand))
         stands = self._is_held(job)
-        assert runner.store.claims.hand_back([job]) == stands
+        assert runner.store.claims.hand_back([job]).returned == stands
         if stands:
             self.model.jobs[job.id].returned()
 

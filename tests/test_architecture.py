@@ -53,6 +53,7 @@ store.mongod
 store.embedded
 store.connection
 store.documents
+store.cancels
 store.indexes
 store.filters
 store.wakeups
@@ -95,6 +96,7 @@ finishing
 app_state
 scheduling
 building
+cancelling
 limit_status
 batch_operations
 operations
@@ -116,6 +118,7 @@ worker.outcome_log
 worker.committer
 worker.aftermath
 worker.attempts
+worker.cancels
 worker.keeper
 worker.reporting
 worker.strangers

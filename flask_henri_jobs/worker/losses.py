@@ -6,14 +6,17 @@ import collections
 import threading
 import typing as t
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..clock import steady_seconds
 from ..errors import StoreUnavailable
 from ..job import PENDING
 from ..log import logger
 from ..logs import about
+from ..signals import emit_cancelled
 from .housekeeping import tell_recovered
 from .loop import Loop, Outages
+from .telling import tell
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,9 +136,11 @@ class Losses:
         return True
 
     def _hand_back(self, store: Store, loss: Loss) -> None:
-        count = store.leases.hand_back_from(loss.runner, loss.begun)
-        if count:
-            logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, count)
+        back = store.leases.hand_back_from(loss.runner, loss.begun)
+        if back.returned:
+            logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, back.returned)
+        for job in back.cancelled:
+            tell(self._app, partial(emit_cancelled, job=job))
 
     def _recover(self, store: Store, loss: Loss, job_id: str) -> None:
         recovered = store.leases.recover_from(

@@ -98,6 +98,7 @@ jobs.list(limit="10")  # error
 jobs.list(sate="dead")  # error
 jobs.count(state={"$ne": "done"})  # error
 jobs.retry(None)  # error
+jobs.cancel(7)  # error
 jobs.run_worker(True)  # error
 jobs.run_worker(threads="2")  # error
 

@@ -74,16 +74,22 @@ def bury_asked(
     written = jobs.bulk_write(
         [UpdateOne(held_by(Job(row)), updates[row["_id"]]) for row in found], ordered=False
     )
-    if written.modified_count < len(found):
-        found = those_written(jobs, found, updates)
+    found = those_written(jobs, found, updates, written.modified_count)
     return [Job(changed(row, updates[row["_id"]]), rows) for row in found]
 
 
 def those_written(
-    jobs: Collection[Document], rows: list[Document], updates: Mapping[str, Document]
+    jobs: Collection[Document],
+    rows: list[Document],
+    updates: Mapping[str, Document],
+    count: int,
 ) -> list[Document]:
-    """Return the rows whose stored history is that of their update: what changed, not what was
-    read."""
+    """Return the rows that so many updates have changed: not those that had changed before."""
+    if count == len(rows):
+        return rows
+    if not count:
+        # Another that did the same in the same millisecond has written the same.
+        return []
     ids = [row["_id"] for row in rows]
     now = {row["_id"]: row.get("history") for row in jobs.find({"_id": {"$in": ids}}, ["history"])}
     return [row for row in rows if now.get(row["_id"]) == updates[row["_id"]]["$set"]["history"]]

@@ -148,14 +148,10 @@ class Leases:
             ],
             ordered=False,
         )
-        missed: list[Document] = []
-        if written.modified_count < len(rows):
-            found = rows
-            # Another that did the same in the same millisecond has written the same.
-            rows = those_written(self.jobs, found, updates) if written.modified_count else []
-            missed = self._asked_meanwhile([row for row in found if row not in rows])
-        self.permits.forget(Job(row) for row in rows)
-        jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
+        ours = those_written(self.jobs, rows, updates, written.modified_count)
+        missed = self._asked_meanwhile([row for row in rows if row not in ours])
+        self.permits.forget(Job(row) for row in ours)
+        jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in ours]
         self.ring_for(job.row for job in jobs if job.row["state"] == PENDING)
         return jobs + self._put_back(missed, said, suspect)
 

@@ -129,6 +129,7 @@ worker.declaring
 worker.scheduling
 worker.apart
 worker.feeder
+worker.machine
 worker.roll
 worker.runner
 worker.os_signals

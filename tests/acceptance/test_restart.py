@@ -18,12 +18,13 @@ if t.TYPE_CHECKING:
 pytestmark = pytest.mark.faults
 
 JOBS, THREADS = 500, 5
-MOST_SECONDS = 5.0
+MOST_SECONDS = 15.0
+"""Many times what it takes, as a busy machine has it, and little beside HENRI_JOBS_STUCK_AFTER."""
 
 
 def test_killed_in_mid_drain(mongo_uri: str, database_name: str, tmp_path: Path) -> None:
     """W6: A worker is killed whole in the middle of 500 jobs of 20 ms, and started again at once:
-    all are done within five seconds, and none ran again but what was in hand."""
+    all are done long before anybody is given up on, and none ran again but what was in hand."""
     output = tmp_path / "output"
     with (
         fleet(mongo_uri, database_name),

@@ -12,11 +12,12 @@ import time
 import typing as t
 
 from .app import SEEN, fresh, jobs, limited, nothing, short
-from .processes import running, until, worker
+from .processes import runner_pids, running, until, worker
 
 JOBS = 10_000
 PROCESSES = 2
 SHORT_JOBS, SHORT_SECONDS, SHORT_THREADS = 5_000, 0.02, 8
+SHORT_WAIT = 3.0
 FEW, MANY = 12_000, 300_000
 """How many wait in all, while as many as above are drained."""
 
@@ -58,10 +59,13 @@ def drained_by_raw(uri: str) -> float:
 
 def share_of_ideal(uri: str) -> float:
     """Return the rate of jobs that wait 20 ms as a share of what the threads could do."""
+    options = ("--processes", str(PROCESSES), "--threads", str(SHORT_THREADS))
     with fresh(uri) as database:
-        short.delay_many({"seconds": SHORT_SECONDS} for _ in range(SHORT_JOBS))
-        options = ("--processes", str(PROCESSES), "--threads", str(SHORT_THREADS))
         with worker(uri, database, *options):
+            until(lambda: len(runner_pids()) == PROCESSES, "all runners")
+            # Due at once, when all of them are there and at rest.
+            due = short.using(wait=SHORT_WAIT)
+            due.delay_many({"seconds": SHORT_SECONDS} for _ in range(SHORT_JOBS))
             await_end_of({"queue": "default"})
         ideal = SHORT_JOBS * SHORT_SECONDS / (PROCESSES * SHORT_THREADS)
         return ideal / seconds_of({"state": "done"}, SHORT_JOBS)

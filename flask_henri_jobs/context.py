@@ -27,7 +27,7 @@ _running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running",
 class RunningJob(Job):
     """The job in hand, as its task sees it."""
 
-    __slots__ = ("_is_cancelled", "_track", "has_heeded", "lines")
+    __slots__ = ("_has_heeded", "_is_cancelled", "_track", "lines")
 
     def __init__(
         self,
@@ -38,8 +38,7 @@ class RunningJob(Job):
     ) -> None:
         super().__init__(job.row, job._rows)
         self._is_cancelled = is_cancelled
-        self.has_heeded = False
-        """Whether the task has asked whether it is cancelled, and it was."""
+        self._has_heeded = False
         self.lines = lines
         """What its log lines go to; None where it keeps none."""
         self._track = Track(job) if track is None else track
@@ -64,8 +63,8 @@ class RunningJob(Job):
         stopped, and its job is dead as cancelled.
         """
         if self._is_cancelled():
-            self.has_heeded = True
-        return self.has_heeded
+            self._has_heeded = True
+        return self._has_heeded
 
     def set_progress(
         self, done: float, total: float | None = None, message: str | None = None
@@ -87,6 +86,11 @@ def left_by(running: RunningJob, at: Moment) -> Document:
     """Return the fields that an attempt leaves with its job, at its end."""
     lines = {} if running.lines is None else running.lines.left()
     return running._track.left(at) | lines
+
+
+def has_heeded(running: RunningJob) -> bool:
+    """Whether the task of a job in hand has asked whether it is cancelled, and it was."""
+    return running._has_heeded
 
 
 class CurrentJob:

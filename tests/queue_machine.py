@@ -182,7 +182,10 @@ class QueueMachine(RuleBasedStateMachine):
         assume(runner.hand)
         job = runner.hand.pop(pick % len(runner.hand))
         stands = self._is_held(job)
-        assert runner.store.claims.hand_back([job]).returned == stands
+        back = runner.store.claims.hand_back([job])
+        runner.aftermath.bury(back.cancelled)
+        is_asked = stands and self.model.jobs[job.id].asked
+        assert (back.returned, len(back.cancelled)) == (stands and not is_asked, is_asked)
         if stands:
             self.model.jobs[job.id].returned()
 
@@ -301,6 +304,8 @@ class QueueMachine(RuleBasedStateMachine):
             if job.state == PENDING:
                 job.ended(DEAD, "cancelled")
                 job.token = None
+            elif job.state == RUNNING:
+                job.asked = True
 
     def _outcome(self, job: Job, kind: str) -> Outcome:
         now, failure = self.time.now, Failure(message=f"failed for the {next(self.number)}th time")
@@ -339,8 +344,8 @@ class QueueMachine(RuleBasedStateMachine):
                 known.back(run_at, entry=True)
                 known.left.add(failure.message)
             case Snoozed(run_at=run_at):
+                known.attempts -= not known.asked
                 known.back(run_at, entry=False)
-                known.attempts -= 1
 
     def _is_killed(self, runner: Runner, begun: int) -> None:
         """End a runner with so many of its jobs begun; what it had goes back at once (W6)."""

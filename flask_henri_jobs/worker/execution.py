@@ -10,7 +10,7 @@ from time import perf_counter
 
 from .. import signals
 from ..codec import decode, encode
-from ..context import RunningJob, entered, left_by
+from ..context import RunningJob, entered, has_heeded, left_by
 from ..kept_lines import KeptLines
 from ..log import logger
 from ..logs import about, keep_lines
@@ -115,7 +115,7 @@ class Execution:
             duration=duration,
             raised=raised,
             result=result,
-            is_heeded=self.running.has_heeded,
+            is_heeded=has_heeded(self.running),
         )
         try:
             outcome = decide(self.job, attempt, self.policy)

@@ -182,7 +182,8 @@ class QueueMachine(RuleBasedStateMachine):
         assume(runner.hand)
         job = runner.hand.pop(pick % len(runner.hand))
         stands = self._is_held(job)
-        assert runner.store.claims.hand_back([job]).returned == stands
+        back = runner.store.claims.hand_back([job])
+        assert back.returned + len(back.cancelled) == stands
         if stands:
             self.model.jobs[job.id].returned()
 
@@ -301,6 +302,7 @@ class QueueMachine(RuleBasedStateMachine):
             if job.state == PENDING:
                 job.ended(DEAD, "cancelled")
                 job.token = None
+            job.is_asked = job.is_asked or job.state == RUNNING
 
     def _outcome(self, job: Job, kind: str) -> Outcome:
         now, failure = self.time.now, Failure(message=f"failed for the {next(self.number)}th time")
@@ -339,8 +341,8 @@ class QueueMachine(RuleBasedStateMachine):
                 known.back(run_at, entry=True)
                 known.left.add(failure.message)
             case Snoozed(run_at=run_at):
+                known.attempts -= not known.is_asked
                 known.back(run_at, entry=False)
-                known.attempts -= 1
 
     def _is_killed(self, runner: Runner, begun: int) -> None:
         """End a runner with so many of its jobs begun; what it had goes back at once (W6)."""

@@ -21,6 +21,7 @@ class Known:
 
     :param entries: How many entries its history has.
     :param left: The messages that its attempts left there.
+    :param is_asked: Whether somebody asked for its end while it ran: it does not begin again (W8).
     """
 
     id: str
@@ -41,6 +42,7 @@ class Known:
     suspect: bool = False
     reason: str | None = None
     left: set[str] = field(default_factory=set)
+    is_asked: bool = False
 
     @classmethod
     def new(cls, row: Mapping[str, t.Any]) -> Known:
@@ -75,14 +77,19 @@ class Known:
         self.token, self.runner, self.beat = token, runner, now
 
     def back(self, run_at: int, *, entry: bool) -> None:
-        """Put it back after an attempt that counts."""
+        """Put it back after an attempt that counts; or bury it, where it was cancelled."""
+        if self.is_asked:
+            self.ended(DEAD, "cancelled", entry=True)
+            return
         self.state, self.run_at, self.runner, self.beat = PENDING, run_at, None, None
         self.entries = min(self.entries + entry, MOST_HISTORY)
 
     def returned(self) -> None:
-        """Put it back as if it had not been claimed."""
+        """Put it back as if it had not been claimed; or bury it, where it was cancelled."""
         self.state, self.attempts, self.runner, self.beat = PENDING, self.attempts - 1, None, None
         self.token = None
+        if self.is_asked:
+            self.ended(DEAD, "cancelled", entry=True)
 
     def ended(self, state: str, reason: str | None = None, *, entry: bool = False) -> None:
         """End it; its key is free unless the queue wrote it (Q7)."""
@@ -93,7 +100,7 @@ class Known:
 
     def recovered(self, now: int, *, suspect: bool) -> None:
         """Put it back from a runner that is gone, or bury it."""
-        if self.attempts >= self.max_attempts:
+        if self.attempts >= self.max_attempts and not self.is_asked:
             self.ended(DEAD, "lost", entry=True)
         else:
             self.back(now, entry=True)
@@ -107,6 +114,7 @@ class Known:
         else:
             self.state, self.attempts, self.run_at = PENDING, 0, now
             self.token, self.runner, self.beat, self.reason = None, None, None, None
+            self.is_asked = False
         self.revision += 1
 
     def differences(self, row: Mapping[str, t.Any]) -> dict[str, tuple[t.Any, t.Any]]:

@@ -139,6 +139,8 @@ class Queue(QueueMachine):
         self.wait(60.0)
         for at, runner in enumerate(self.runners):
             self.recover(at)
+            # A member that was cancelled ends there, and its batch may call back.
+            self.holds()
             self.sweep_permits(at)
             self.claim_suspect(at)
             self.claim(at, 50, is_lost=False)

@@ -25,6 +25,30 @@ def faulty_client(uri: str) -> t.Iterator[MongoClient[Document]]:
         yield client
 
 
+REFUSED: Document = {"errorCode": 91}
+"""The server answers that it is shutting down, and the command takes no effect."""
+
+
+@contextlib.contextmanager
+def seldom_failing(
+    client: MongoClient[t.Any], *commands: str, chance: float, **how: t.Any
+) -> t.Iterator[Document]:
+    """Let commands of a faulty client fail at random within the block.
+
+    :param chance: How likely each is to fail.
+    :return: Where ``times`` says, after the block, how often one did.
+    """
+    data = {"failCommands": list(commands), "appName": APP_NAME, **how}
+    mode = {"activationProbability": chance}
+    came: Document = {}
+    before = client.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
+    try:
+        yield came
+    finally:
+        after = client.admin.command("configureFailPoint", "failCommand", mode="off")
+        came["times"] = after["count"] - before["count"]
+
+
 @contextlib.contextmanager
 def failing(
     client: MongoClient[t.Any], *commands: str, times: int = 0, after: int = 0, **how: t.Any

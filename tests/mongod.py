@@ -17,6 +17,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from flask_henri_jobs.store.mongod import find_mongod, free_port
+from proxy import Proxy, proxies
 
 PATIENCE = 30.0
 """Seconds that a server has to become ready."""
@@ -179,6 +180,18 @@ def three_members() -> t.Iterator[Deployment]:
         yield from running(replica_set_of(3, folder))
 
 
+@contextlib.contextmanager
+def wired_members() -> t.Iterator[tuple[Deployment, list[Proxy]]]:
+    """Run a replica set of three whose members are found, by each other too, behind proxies."""
+    with temporary_folder() as folder:
+        deployment = replica_set_of(3, folder)
+        with proxies([member.port for member in deployment.members]) as wires:
+            hosts = [wire.address for wire in wires]
+            deployment.uri = f"mongodb://{','.join(hosts)}/?replicaSet={SET_NAME}"
+            for started in running(deployment, hosts):
+                yield started, wires
+
+
 def replica_set_of(size: int, folder: Path) -> Deployment:
     options = ("--replSet", SET_NAME, "--oplogSize", "64")
     members = [Server(folder / str(number), *options) for number in range(size)]
@@ -186,19 +199,19 @@ def replica_set_of(size: int, folder: Path) -> Deployment:
     return Deployment(members, f"mongodb://{hosts}/?replicaSet={SET_NAME}")
 
 
-def running(deployment: Deployment) -> t.Iterator[Deployment]:
+def running(deployment: Deployment, hosts: list[str] | None = None) -> t.Iterator[Deployment]:
     try:
         deployment.launch()
         if "replicaSet" in deployment.uri:
-            initiate(deployment)
+            initiate(deployment, hosts or [member.address for member in deployment.members])
         deployment.wait_until_writable()
         yield deployment
     finally:
         deployment.kill()
 
 
-def initiate(deployment: Deployment) -> None:
-    members = [{"_id": n, "host": member.address} for n, member in enumerate(deployment.members)]
+def initiate(deployment: Deployment, hosts: list[str]) -> None:
+    members = [{"_id": n, "host": host} for n, host in enumerate(hosts)]
     settings = {"electionTimeoutMillis": 1000, "heartbeatIntervalMillis": 200}
     config = {"_id": SET_NAME, "members": members, "settings": settings}
     deployment.members[0].command("replSetInitiate", config)

@@ -183,9 +183,7 @@ class QueueMachine(RuleBasedStateMachine):
         job = runner.hand.pop(pick % len(runner.hand))
         stands = self._is_held(job)
         back = runner.store.claims.hand_back([job])
-        runner.aftermath.bury(back.cancelled)
-        is_asked = stands and self.model.jobs[job.id].asked
-        assert (back.returned, len(back.cancelled)) == (stands and not is_asked, is_asked)
+        assert back.returned + len(back.cancelled) == stands
         if stands:
             self.model.jobs[job.id].returned()
 
@@ -304,8 +302,7 @@ class QueueMachine(RuleBasedStateMachine):
             if job.state == PENDING:
                 job.ended(DEAD, "cancelled")
                 job.token = None
-            elif job.state == RUNNING:
-                job.asked = True
+            job.is_asked = job.is_asked or job.state == RUNNING
 
     def _outcome(self, job: Job, kind: str) -> Outcome:
         now, failure = self.time.now, Failure(message=f"failed for the {next(self.number)}th time")
@@ -344,7 +341,7 @@ class QueueMachine(RuleBasedStateMachine):
                 known.back(run_at, entry=True)
                 known.left.add(failure.message)
             case Snoozed(run_at=run_at):
-                known.attempts -= not known.asked
+                known.attempts -= not known.is_asked
                 known.back(run_at, entry=False)
 
     def _is_killed(self, runner: Runner, begun: int) -> None:

@@ -20,8 +20,8 @@ class Known:
     """What must be stored of a job.
 
     :param entries: How many entries its history has.
-    :param asked: Whether somebody asked for its end while it ran (W8).
     :param left: The messages that its attempts left there.
+    :param is_asked: Whether somebody asked for its end while it ran: it does not begin again (W8).
     """
 
     id: str
@@ -40,9 +40,9 @@ class Known:
     beat: int | None = None
     entries: int = 0
     suspect: bool = False
-    asked: bool = False
     reason: str | None = None
     left: set[str] = field(default_factory=set)
+    is_asked: bool = False
 
     @classmethod
     def new(cls, row: Mapping[str, t.Any]) -> Known:
@@ -77,25 +77,19 @@ class Known:
         self.token, self.runner, self.beat = token, runner, now
 
     def back(self, run_at: int, *, entry: bool) -> None:
-        """Put it back after an attempt that counts; one that is cancelled is dead instead."""
-        if self.asked:
-            self.cancelled()
+        """Put it back after an attempt that counts; or bury it, where it was cancelled."""
+        if self.is_asked:
+            self.ended(DEAD, "cancelled", entry=True)
             return
         self.state, self.run_at, self.runner, self.beat = PENDING, run_at, None, None
         self.entries = min(self.entries + entry, MOST_HISTORY)
 
     def returned(self) -> None:
-        """Put it back as if it had not been claimed; one that is cancelled is dead instead."""
-        self.attempts -= 1
+        """Put it back as if it had not been claimed; or bury it, where it was cancelled."""
+        self.state, self.attempts, self.runner, self.beat = PENDING, self.attempts - 1, None, None
         self.token = None
-        if self.asked:
-            self.cancelled()
-            return
-        self.state, self.runner, self.beat = PENDING, None, None
-
-    def cancelled(self) -> None:
-        """End it as cancelled, with an entry that says so."""
-        self.ended(DEAD, "cancelled", entry=True)
+        if self.is_asked:
+            self.ended(DEAD, "cancelled", entry=True)
 
     def ended(self, state: str, reason: str | None = None, *, entry: bool = False) -> None:
         """End it; its key is free unless the queue wrote it (Q7)."""
@@ -106,7 +100,7 @@ class Known:
 
     def recovered(self, now: int, *, suspect: bool) -> None:
         """Put it back from a runner that is gone, or bury it."""
-        if self.attempts >= self.max_attempts and not self.asked:
+        if self.attempts >= self.max_attempts and not self.is_asked:
             self.ended(DEAD, "lost", entry=True)
         else:
             self.back(now, entry=True)
@@ -120,7 +114,7 @@ class Known:
         else:
             self.state, self.attempts, self.run_at = PENDING, 0, now
             self.token, self.runner, self.beat, self.reason = None, None, None, None
-            self.asked = False
+            self.is_asked = False
         self.revision += 1
 
     def differences(self, row: Mapping[str, t.Any]) -> dict[str, tuple[t.Any, t.Any]]:
@@ -134,7 +128,6 @@ class Known:
             "batch": (self.batch, row.get("batch_id")),
             "entries": (self.entries, len(history_of(row))),
             "suspect": (self.suspect, row.get("suspect", False)),
-            "asked": (self.asked, row.get("cancel_requested_at") is not None),
             "reason": (self.reason, row.get("dead_reason")),
             "run_at": (self.run_at, row["run_at"]),
         }

@@ -145,8 +145,9 @@ class Claims:
 
     def due_suspects(self, queues: QueueTurns, names: Names[str]) -> list[Document]:
         """Return the suspects that are next; an ordinary claim steps over them."""
-        shares = queues.shares(self.candidates.queues_with_work)
-        return self.suspects.due(sorted(set(chain(*shares.values()))), names, self.now())
+        with answering("the suspects"):
+            shares = queues.shares(self.candidates.queues_with_work)
+            return self.suspects.due(sorted(set(chain(*shares.values()))), names, self.now())
 
     def _may_hurry(self, wish: Wish) -> bool:
         """Whether the job that a ring was for may be taken in one round trip."""
@@ -282,7 +283,8 @@ class Claims:
 
     def late(self) -> list[Job]:
         """Return what earlier claims took whose replies were lost; each job once (A5)."""
-        looks = [(doubt, self._look_at(doubt)) for doubt in self._doubts]
+        with answering("a claim"):
+            looks = [(doubt, self._look_at(doubt)) for doubt in self._doubts]
         # Only now: had one of them failed, nobody would have what another found.
         for doubt, (jobs, is_over) in looks:
             doubt.found += [job.id for job in jobs]

@@ -61,6 +61,8 @@ MEMBER_MS = 1_000
 _NOT_ALLOWED = frozenset({13, 18, 8000})
 """The server's codes for a user who may not do this, or whose password is wrong."""
 
+_DUPLICATE = 11000
+
 _NOT_NOW = frozenset({50, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
 """The server's codes for stepping down, shutting down, recovering, and out of time."""
 
@@ -255,8 +257,11 @@ def is_outage(error: PyMongoError) -> bool:
     if isinstance(error, ConnectionFailure | WriteConcernError) or error.timeout:
         return True
     if isinstance(error, BulkWriteError):
-        # Without any, it is the write concern that was not met.
-        return all(one["code"] in _NOT_NOW for one in error.details["writeErrors"])
+        codes = {one["code"] for one in error.details["writeErrors"]}
+        if error.details["writeConcernErrors"]:
+            # What is there already is no refusal: it is the write concern that was not met.
+            codes.discard(_DUPLICATE)
+        return codes <= _NOT_NOW
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 

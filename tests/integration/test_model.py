@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, Phase, assume, settings, strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from faults import faulty_client
-from flask_henri_jobs.cancelling import cancel
 from flask_henri_jobs.errors import JobBusy
 from flask_henri_jobs.job import DEAD, PENDING, RUNNING
 from flask_henri_jobs.store.filters import JobFilter
@@ -91,18 +90,6 @@ class Queue(QueueMachine):
             self._is_cancelled(batch)
 
     @rule(at=runners, pick=picks)
-    def cancel(self, at: int, pick: int) -> None:
-        """A waiting job never begins, and a running one never again (W8)."""
-        job = self._any(pick)
-        with self.app.app_context():
-            cancel(self.runners[at].state, job.id, lambda callback: callback)
-        if job.state == PENDING:
-            job.cancelled()
-            job.token = None
-        elif job.state == RUNNING:
-            job.asked = True
-
-    @rule(at=runners, pick=picks)
     def retry(self, at: int, pick: int) -> None:
         job = self._any(pick)
         admin = self.runners[at].store.admin
@@ -152,7 +139,7 @@ class Queue(QueueMachine):
         self.wait(60.0)
         for at, runner in enumerate(self.runners):
             self.recover(at)
-            # What was recovered may have been the last of a batch, whose callback is due now.
+            # A member that was cancelled ends there, and its batch may call back.
             self.holds()
             self.sweep_permits(at)
             self.claim_suspect(at)

@@ -10,11 +10,12 @@ PAGE = TESTS.parent / "docs" / "explanation" / "guarantees.md"
 
 
 def test_every_promise_has_its_test() -> None:
-    """Each test that the page names is there, and each row of its table names one."""
+    """Each test that the page names is there, and each row of its tables names one."""
     text = PAGE.read_text()
     written = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     tests = set(re.findall(r"(?m)^def (test_\w+)\(", written))
-    rows = re.findall(r"(?m)^\| .+ \| (.+) \|$", text.partition("| --- |")[2])
+    rows = re.findall(r"(?m)^\| .+ \| (.+) \|$", text)
+    rows = [row for row in rows if row not in {"test", "---"}]
 
     assert set(re.findall(r"`(test_\w+)`", text)) - tests == set()
     assert [row for row in rows if not re.fullmatch(r"`test_\w+`(, `test_\w+`)*", row)] == []

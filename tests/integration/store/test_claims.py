@@ -307,6 +307,22 @@ def test_lost_look_at_what_was_won(
     assert ids(claims.late()) == ["b"]
 
 
+def test_looks_without_a_database(faulty: Faulty, stored: Stored) -> None:
+    """W10: A look at suspects, or for a claim in doubt, says that the database is away."""
+    client, claims = faulty
+    stored("a")
+    with failing(client, "update", times=1, **CLOSED), pytest.raises(StoreUnavailable):
+        claims.take(wish())
+
+    claims.look_again()
+    # Where the connection is closed, the driver repeats a read for as long as it may take.
+    out_of_time = {"times": 1, "errorCode": 50}
+    with failing(client, "distinct", **out_of_time), pytest.raises(StoreUnavailable):
+        claims.due_suspects(QueueTurns(), ["mail"])
+    with failing(client, "find", **out_of_time), pytest.raises(StoreUnavailable):
+        claims.late()
+
+
 def test_two_claims_in_doubt(
     faulty: Faulty, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:

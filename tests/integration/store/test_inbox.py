@@ -358,3 +358,20 @@ def test_insert_is_repeated(mongo_uri: str, jobs: Collection[Document], now: Now
 
         with failing(client, "insert", times=1, **CLOSED):
             assert inbox.add(row()).created
+
+
+def test_many_whose_repeat_is_not_acknowledged_either(
+    mongo_uri: str, jobs: Collection[Document], now: Now
+) -> None:
+    """Q11: What is stored already, and again not acknowledged, is no refusal; it is there once."""
+    with faulty_client(mongo_uri) as client:
+        inbox = Inbox(client[jobs.database.name]["henri_jobs"], now, timedelta(seconds=3))
+        rows = [row("a"), row("b")]
+
+        for _ in range(2):
+            lost = failing(client, "insert", times=1, **LOST_REPLY)
+            with lost, pytest.raises(StoreUnavailable):
+                inbox.add_many(rows)
+
+        assert [job.id for job in inbox.add_many(rows)] == [one["_id"] for one in rows]
+        assert jobs.count_documents({}) == 2

@@ -102,6 +102,13 @@ class Snoozed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HandedBack:
+    """The job was not begun, and goes back to its place as if it had not been claimed."""
+
+    at: Moment
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Dead:
     """The job is kept, with a reason, until somebody retries or deletes it."""
 
@@ -111,7 +118,7 @@ class Dead:
     failure: Failure
 
 
-Outcome: t.TypeAlias = Done | Again | Snoozed | Dead
+Outcome: t.TypeAlias = Done | Again | Snoozed | HandedBack | Dead
 
 
 def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:

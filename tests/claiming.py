@@ -9,6 +9,7 @@ from flask_henri_jobs.queues import QueueSelection, QueueTurns
 from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.claims import Claims
 from flask_henri_jobs.store.limited import LimitedWork
+from flask_henri_jobs.store.pauses import Pauses
 from flask_henri_jobs.store.permits import Permits
 from flask_henri_jobs.store.suspects import Suspects
 from flask_henri_jobs.store.waiting_keys import WaitingKeys
@@ -30,7 +31,9 @@ def claims_on(
     """Return one runner's claims, with the permits that they take."""
     clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
     limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs))
-    return Claims(jobs, now, candidates or Candidates(jobs), limited, Suspects(jobs), **how)
+    pauses = Pauses(jobs.database[f"{jobs.name}_pauses"], now)
+    found = candidates or Candidates(jobs)
+    return Claims(jobs, now, found, limited, Suspects(jobs), pauses, **how)
 
 
 def permits_on(jobs: Collection[Document], clock: Clock) -> Permits:

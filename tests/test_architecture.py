@@ -30,6 +30,7 @@ tags
 codec
 arguments
 limit
+pause
 queues
 cron
 clock_changes
@@ -52,6 +53,7 @@ store.indexes
 store.filters
 store.inbox
 store.permits
+store.pauses
 store.rates
 store.candidates
 store.suspects
@@ -62,7 +64,6 @@ store.leases
 store.outcomes
 store.schedules
 store.runners
-store.queues
 store.walks
 store.lookup
 store.batches
@@ -97,6 +98,7 @@ worker.threads
 worker.committer
 worker.aftermath
 worker.keeper
+worker.gate
 worker.strangers
 worker.appetite
 worker.housekeeping
@@ -122,6 +124,7 @@ cli.jobs
 cli.bulk
 cli.schedules
 cli.limits
+cli.pauses
 cli.system
 cli.batches
 cli

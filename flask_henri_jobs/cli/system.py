@@ -14,6 +14,7 @@ from .failures import Refused
 from .findings import Finding, configuration_findings, index_findings
 from .options import agreed, as_json, yes
 from .output import in_colour, one_line, print_json, print_table, span, tell
+from .pauses import print_pauses
 
 if t.TYPE_CHECKING:
     from ..extension import HenriJobs
@@ -27,7 +28,7 @@ def status(jobs: HenriJobs, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    titles = ("QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST DUE")
+    titles = ("QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST DUE", "PAUSED")
     print_table(titles, [_queue(queue) for queue in found["queues"]])
     unknown = found["unknown_tasks"]
     if found["waiting_tasks"]:
@@ -35,6 +36,9 @@ def status(jobs: HenriJobs, *, as_json: bool) -> None:
         waiting = found["waiting_tasks"].items()
         rows = [(name, count, "no" if name in unknown else "yes") for name, count in waiting]
         print_table(("TASK", "WAITING", "KNOWN TO A WORKER"), rows)
+    if pauses := jobs.pauses():
+        click.echo()
+        print_pauses(jobs, pauses)
     if not found["runners"]:
         tell("No worker runs: start one with 'flask jobs worker'.")
     elif unknown:
@@ -95,7 +99,7 @@ def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:
     oldest = queue["oldest_ms"]
     waited = None if oldest is None else timedelta(milliseconds=oldest)
     counts = [queue[state] for state in STATES]
-    return (queue["queue"], *counts, span(waited))
+    return (queue["queue"], *counts, span(waited), "yes" if queue["paused"] else None)
 
 
 def _print_findings(findings: list[Finding], *, as_json: bool) -> None:

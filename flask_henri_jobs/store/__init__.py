@@ -17,6 +17,7 @@ from .inbox import Inbox, unique_index
 from .leases import Leases
 from .limited import LimitedWork
 from .outcomes import Outcomes
+from .pauses import Pauses
 from .permits import Permits, stale_index
 from .pruning import Pruning
 from .runners import Runners
@@ -59,6 +60,7 @@ class Store:
     pruning: Pruning
     schedules: Schedules
     runners: Runners
+    pauses: Pauses
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -70,12 +72,15 @@ class Store:
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
+        pauses = Pauses(connection.collection("pauses"), clock.now)
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
             clock=clock,
             inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
-            claims=Claims(jobs, clock.now, Candidates(jobs), limited, Suspects(jobs), admin),
+            claims=Claims(
+                jobs, clock.now, Candidates(jobs), limited, Suspects(jobs), pauses, admin
+            ),
             leases=Leases(jobs, clock, permits, admin),
             permits=permits,
             outcomes=Outcomes(jobs),
@@ -86,6 +91,7 @@ class Store:
             pruning=Pruning(jobs, kept_batches, schedules, clock.now),
             schedules=Schedules(schedules, clock.now),
             runners=Runners(connection.collection("runners"), jobs, clock),
+            pauses=pauses,
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:

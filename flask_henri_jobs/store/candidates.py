@@ -34,7 +34,7 @@ REMEMBERED_SECONDS = 5.0
 QUEUES_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Place:
     """A place in the order: right behind one job."""
 
@@ -181,9 +181,7 @@ class Candidates:
 
     def _find(self, which: Document, limit: int) -> list[Document]:
         unlimited = {"state": PENDING, "concurrency_key": None, **which}
-        # The planner merges scans in order by the keys behind those that are given; with one of
-        # these in the sort as well it would read all that match, and sort them.
-        order = [(key, way) for key, way in IN_ORDER if isinstance(which.get(key, {}), dict)]
+        order = order_of(which)
         return list(self.jobs.find(unlimited, sort=order, hint=CLAIM.name, **one_batch(limit)))
 
     def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
@@ -195,6 +193,15 @@ class Candidates:
                 since=known.since if known else now,
                 until=known.until if known else self.steady() + REMEMBERED_SECONDS,
             )
+
+
+def order_of(which: Document) -> list[tuple[str, int]]:
+    """Return the sort that has what a filter matches in the order of all jobs.
+
+    The planner merges scans in order by the keys behind those that are given; with one of these in
+    the sort as well it would read all that match, and sort them.
+    """
+    return [(key, way) for key, way in IN_ORDER if isinstance(which.get(key, {}), dict)]
 
 
 def _order(row: Document) -> tuple[t.Any, ...]:

@@ -15,6 +15,7 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import RUNNING, Document, Job, Rows
+from ..pause import NOTHING_PAUSED
 from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
@@ -26,8 +27,10 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..limit import Limit
+    from ..pause import Paused
     from .candidates import Candidates
     from .limited import Choice, LimitedWork
+    from .pauses import Pauses
     from .suspects import Suspects
 
 CLAIM_SECONDS = 5.0
@@ -76,8 +79,10 @@ class Claims:
     candidates: Candidates
     limited: LimitedWork
     suspects: Suspects
+    pauses: Pauses
     rows: Rows | None = None
     steady: Callable[[], float] = steady_seconds
+    _paused: Paused = NOTHING_PAUSED
     _doubts: list[_Doubt] = field(default_factory=list)
 
     def take(self, wish: Wish) -> list[Job]:
@@ -89,6 +94,7 @@ class Claims:
         with answering("a claim"):
             if late := self.late():
                 return late
+            self._learn_pauses()
             token = new_token()
             choice = self._choose(wish, token)
             rows = _within(MOST_BYTES, choice.rows)
@@ -117,22 +123,48 @@ class Claims:
 
     def due_suspects(self, queues: QueueTurns, names: Names[str]) -> list[Document]:
         """Return the suspects that are next; an ordinary claim steps over them."""
-        shares = queues.shares(self.candidates.queues_with_work)
-        return self.suspects.due(sorted(set(chain(*shares.values()))), names, self.now())
+        paused = self._learn_pauses()
+        shares = self._shares(queues)
+        return self.suspects.due(
+            sorted(set(chain(*shares.values()))),
+            sorted(set(names) - paused.tasks),
+            self.now(),
+            not_of=sorted(paused.tenants),
+        )
+
+    def _learn_pauses(self) -> Paused:
+        """Return what is paused. Where that changed, forget what was stepped over."""
+        paused = self.pauses.for_a_claim()
+        if paused != self._paused:
+            self._paused = paused
+            self._look_at_all()
+        return paused
+
+    def _shares(self, turns: QueueTurns) -> dict[str, Sequence[str]]:
+        """Return the queues that are served together, without those that are paused (X4)."""
+        shares = turns.shares(self.candidates.queues_with_work)
+        if not self._paused.queues:
+            return shares
+        return {
+            share: [queue for queue in queues if queue not in self._paused.queues]
+            for share, queues in shares.items()
+        }
 
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
-        now = self.now()
+        now, paused = self.now(), self._paused
         keyless: dict[str, list[str]] = defaultdict(list)
 
         def is_unlimited(row: Document) -> bool:
+            if paused.holds(row):
+                return False
             limit = wish.limits.get(row["name"])
             if limit is None:
                 return wish.wanted(row)
             keyless[limit.group].append(row["_id"])
             return False
 
-        shares = wish.queues.shares(self.candidates.queues_with_work)
+        shares = self._shares(wish.queues)
         most = wish.at_most + wish.ahead
         unlimited = [
             row
@@ -141,7 +173,7 @@ class Claims:
         ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)
-        return self.limited.choose(unlimited, shares, wish, now=now, token=token)
+        return self.limited.choose(unlimited, shares, wish, now=now, token=token, paused=paused)
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
         if permits:
@@ -231,6 +263,10 @@ class Claims:
 
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
+        self.pauses.look_again()
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         self.candidates.look_again()
         self.limited.keys.look_again()
 

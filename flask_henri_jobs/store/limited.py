@@ -9,7 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
+from ..pause import NOTHING_PAUSED
 from .documents import is_due
+from .waiting_keys import Sieve
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +19,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Moment
+    from ..pause import Paused
     from .claims import Wish
     from .permits import Permits
     from .waiting_keys import Head, WaitingKeys
@@ -52,6 +55,7 @@ class LimitedWork:
         *,
         now: Moment,
         token: str,
+        paused: Paused = NOTHING_PAUSED,
     ) -> Choice:
         """Return the next jobs, each limited one with a permit that was taken for it.
 
@@ -59,9 +63,11 @@ class LimitedWork:
 
         :param unlimited: The next unlimited jobs of each share, in order.
         :param shares: The queues that are served together, by the names of the shares.
+        :param paused: What is stepped over; no queue that is paused is among the shares.
         """
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
-        lines = self._lines(unlimited, shares, wish, now)
+        sieve = _sieve(paused, wish) if paused.holds_some_of_a_queue else None
+        lines = self._lines(unlimited, shares, wish, now, sieve)
         if not lines and len(shares) == 1:
             return Choice(list(itertools.takewhile(wish.takes, unlimited)))
         picked = _picked([*unlimited, *lines], wish, share_of)
@@ -104,26 +110,33 @@ class LimitedWork:
         shares: Mapping[str, Sequence[str]],
         wish: Wish,
         now: Moment,
+        sieve: Sieve | None,
     ) -> list[_Line]:
         """Return the keys of each share that have a slot free, as far as they may be reached."""
         lines: list[_Line] = []
         slots: dict[str, list[int | None]] = {}
         for queues in shares.values():
             rows = [row for row in unlimited if row["queue"] in queues]
-            heads = self.keys.heads(queues, now)
+            heads = self.keys.heads(queues, now, sieve)
             # Where no thread is free, a limited job still ends what is claimed ahead of it.
             reach = wish.at_most or len(rows)
             if rows and len(rows) >= reach:
                 last = _order(rows[reach - 1])
                 heads = itertools.takewhile(_comes_before(last), heads)
-            lines += self._with_slots(heads, slots, wish, now)
+            lines += [
+                _Line(head, free, self.keys, now, sieve)
+                for head, free in self._with_slots(heads, slots, wish)
+            ]
         return lines
 
     def _with_slots(
-        self, heads: Iterator[Head], slots: dict[str, list[int | None]], wish: Wish, now: Moment
-    ) -> list[_Line]:
-        """Return the first keys with a slot free. ``slots`` has what is known of keys so far."""
-        lines: list[_Line] = []
+        self, heads: Iterator[Head], slots: dict[str, list[int | None]], wish: Wish
+    ) -> list[tuple[Head, list[int | None]]]:
+        """Return the first keys with a slot free, each with those that are.
+
+        :param slots: What is known of keys so far.
+        """
+        lines: list[tuple[Head, list[int | None]]] = []
         heads = (head for head in heads if slots.get(head.key, True))
         # With a line for each free thread, every head that was not asked about comes later.
         while len(lines) < _sought(wish):
@@ -132,9 +145,7 @@ class LimitedWork:
                 break
             slots |= self._slots([head for head in asked if head.key not in slots], wish)
             # A key that waits in several queues has one line in each, and its slots once.
-            lines += [
-                _Line(head, slots[head.key], self.keys, now) for head in asked if slots[head.key]
-            ]
+            lines += [(head, slots[head.key]) for head in asked if slots[head.key]]
         return lines
 
     def _slots(self, heads: list[Head], wish: Wish) -> dict[str, list[int | None]]:
@@ -183,6 +194,7 @@ class _Line:
     slots: list[int | None]
     keys: WaitingKeys
     now: Moment
+    sieve: Sieve | None = None
     _behind: list[Head] | None = None
 
     def next(self) -> bool:
@@ -190,7 +202,7 @@ class _Line:
         if not self.slots:
             return False
         if self._behind is None:
-            self._behind = self.keys.behind(self.head, len(self.slots), self.now)
+            self._behind = self.keys.behind(self.head, len(self.slots), self.now, self.sieve)
         if not self._behind:
             return False
         self.head = self._behind.pop(0)
@@ -236,6 +248,19 @@ def _picked(
         if not waiting[share]:
             del waiting[share]
     return picked
+
+
+def _sieve(paused: Paused, wish: Wish) -> Sieve:
+    """Return what leaves out the jobs that are held back, and the keys that hold no others."""
+    tasks: dict[str, set[str]] = defaultdict(set)
+    for name, limit in wish.limits.items():
+        tasks[limit.group].add(name)
+    held = [group for group, names in tasks.items() if names <= paused.tasks]
+
+    def may_be_wanted(key: str) -> bool:
+        return not any(key == group or key.startswith(f"{group}:") for group in held)
+
+    return Sieve(may_be_wanted, lambda row: not paused.holds(row))
 
 
 def _groups(wish: Wish) -> dict[str, int]:

@@ -10,7 +10,7 @@ from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
-from ..outcome import Again, Dead, Done, Snoozed
+from ..outcome import Again, Dead, Done, HandedBack, Snoozed
 from ..signals import emit
 from .loop import Loop
 
@@ -196,6 +196,9 @@ def _send(settled: Settled, app: Flask) -> None:
             emit(signals.job_retried, app, **failed)
         case Snoozed():
             emit(signals.job_snoozed, app, job=job)
+        case HandedBack():
+            # Nothing happened to it: it is told of when it begins.
+            pass
         case Dead(reason=reason):
             if ending.raised is not None:
                 emit(signals.job_failed, app, **failed)

@@ -9,7 +9,7 @@ from .. import signals
 from ..clock import steady_seconds
 from ..ids import new_runner_id
 from ..log import logger
-from ..outcome import Snoozed
+from ..outcome import HandedBack
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit
 from .aftermath import Aftermath
@@ -17,6 +17,7 @@ from .apart import Apart
 from .appetite import Appetite
 from .committer import Announcer, Committer, Settled
 from .execution import Ending, Execution
+from .gate import Gate, Leave
 from .holdings import Holdings
 from .housekeeping import Duty, Housekeeping
 from .keeper import Keeper
@@ -110,6 +111,7 @@ class Runner:
             threads=self._threads.count,
             tasks=self._names,
         )
+        self._gate = Gate(self._keeper, store.pauses)
         self._housekeeping = Housekeeping(
             app,
             store,
@@ -302,18 +304,25 @@ class Runner:
 
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
-        if self._keeper.may_begin(job):
-            began = steady_seconds()
-            mark = self._post.marks.begin(job.row["_id"])
-            try:
-                ending = self._ending_of(job)
-            finally:
-                self._post.marks.end(mark)
-            self._appetite.note(job.name, steady_seconds() - began)
-            self._committer.hand_over(ending)
-        else:
-            never_begun = Ending(job, Snoozed(at=0, run_at=0))
+        leave = self._gate.leave_for(job)
+        if leave is not Leave.BEGIN:
+            self._leave_unbegun(job, leave)
+            return
+        began = steady_seconds()
+        mark = self._post.marks.begin(job.row["_id"])
+        try:
+            ending = self._ending_of(job)
+        finally:
+            self._post.marks.end(mark)
+        self._appetite.note(job.name, steady_seconds() - began)
+        self._committer.hand_over(ending)
+
+    def _leave_unbegun(self, job: Job, leave: Leave) -> None:
+        never_begun = Ending(job, HandedBack(at=self._store.clock.now()))
+        if leave is Leave.LOST:
             self._announcer.announce(Settled(never_begun, None))
+        else:
+            self._committer.hand_over(never_begun)
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""

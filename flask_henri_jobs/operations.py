@@ -144,7 +144,8 @@ class Operations:
         :raises InvalidFilter: Not exactly one of ``queue=``, ``name=`` and ``tenant=`` is given;
             or the code runs for a tenant, and names more than that tenant.
         """
-        return self.state.store.pauses.add(*_pausable(which, "pause"))
+        kind, name = _pausable(which, "pause")
+        return self.state.store.pauses.add(kind, name)
 
     def resume(self, **which: t.Unpack[Pausable]) -> Pause | None:
         """Let the jobs of a queue, a task or a tenant begin again.
@@ -152,7 +153,8 @@ class Operations:
         :return: The pause that ended; None where there was none.
         :raises InvalidFilter: As :meth:`pause`.
         """
-        return self.state.store.pauses.remove(*_pausable(which, "resume"))
+        kind, name = _pausable(which, "resume")
+        return self.state.store.pauses.remove(kind, name)
 
     def pauses(self) -> Pauses:
         """Return what is paused: queues, then tasks, then tenants, by name."""

@@ -549,6 +549,21 @@ BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [
     ),
 ]
 
+ONE_OF_THREE = "Give exactly one of queue=, name= (a task's) and tenant=."
+
+#: What ``jobs.pause`` is given; ``jobs.resume`` says the same of itself.
+BAD_PAUSES: list[tuple[dict[str, t.Any], str]] = [
+    ({}, f"jobs.pause() is given nothing. {ONE_OF_THREE}"),
+    ({"queue": None}, f"jobs.pause() is given queue=. {ONE_OF_THREE}"),
+    ({"queue": "a", "name": "b"}, f"jobs.pause() is given queue=, name=. {ONE_OF_THREE}"),
+    ({"task": "mail"}, f"jobs.pause() is given task=. {ONE_OF_THREE}"),
+    ({"queue": "a", "task": "b"}, f"jobs.pause() is given queue=, task=. {ONE_OF_THREE}"),
+    ({"queue": {"$ne": ""}}, f"queue is a dict, and text is due. {NAME}"),
+    ({"name": ["mail"]}, f"name is a list, and text is due. {NAME}"),
+    ({"name": ""}, f"name is empty. {NAME}"),
+    ({"tenant": 7}, f"tenant is an int, and text is due. {NAME}"),
+]
+
 #: What ``jobs.get``, ``retry`` and ``delete`` are given.
 BAD_IDS: list[tuple[t.Any, str]] = [
     ({"$gt": ""}, f"id is a dict, and text is due. {NAME}"),
@@ -577,6 +592,18 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
             " 'dead'."
         ),
         2,
+    ),
+    (["pause"], "Give exactly one of --queue, --name and --tenant.", 2),
+    (
+        ["pause", "--queue", "a", "--tenant", "b"],
+        "Give exactly one of --queue, --name and --tenant.",
+        2,
+    ),
+    (["resume"], "Give exactly one of --queue, --name and --tenant.", 2),
+    (
+        ["resume", "--queue", "nobody"],
+        "That was not paused. 'flask jobs pauses' shows what is.",
+        1,
     ),
     (
         ["list", "--reason", "bored"],

@@ -20,6 +20,7 @@ from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
+from .pauses import not_held
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
@@ -169,7 +170,7 @@ class Claims:
         unlimited = [
             row
             for queues in shares.values()
-            for row in self.candidates.read(queues, most, now, is_unlimited)
+            for row in self.candidates.read(queues, most, now, is_unlimited, not_held(paused))
         ]
         for group, ids in keyless.items():
             self.limited.adopt(ids, group, now)

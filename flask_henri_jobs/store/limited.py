@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ..job import PENDING, Document
 from ..pause import NOTHING_PAUSED
 from .documents import is_due
+from .pauses import not_held
 from .waiting_keys import Sieve
 
 if t.TYPE_CHECKING:
@@ -260,7 +261,7 @@ def _sieve(paused: Paused, wish: Wish) -> Sieve:
     def may_be_wanted(key: str) -> bool:
         return not any(key == group or key.startswith(f"{group}:") for group in held)
 
-    return Sieve(may_be_wanted, lambda row: not paused.holds(row))
+    return Sieve(may_be_wanted, lambda row: not paused.holds(row), not_held(paused))
 
 
 def _groups(wish: Wish) -> dict[str, int]:

@@ -105,6 +105,12 @@ class Pauses:
         return self._paused
 
 
+def not_held(paused: Paused) -> Document:
+    """Match the jobs that no paused task or tenant holds back."""
+    names = {"name": sorted(paused.tasks), "tenant": sorted(paused.tenants)}
+    return {field: {"$nin": held} for field, held in names.items() if held}
+
+
 def _id(kind: str, name: str) -> str:
     return f"{kind}:{name}"
 

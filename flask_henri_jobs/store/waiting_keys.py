@@ -26,7 +26,7 @@ runner's time goes into looking."""
 MOST_KEYS_WALKED = 64
 """Keys that one look walks along, where their first jobs are not wanted; the next goes on."""
 
-FIRST_PAGE, LONGEST_PAGE = 20, 500
+FEW = 20
 STEPPED_SECONDS = 5.0
 """How long a place is remembered behind jobs of a key that are not wanted (B2)."""
 
@@ -58,10 +58,12 @@ class Sieve:
 
     :param keys: Whether any job of a key may be wanted; asked first, and costs nothing.
     :param rows: Whether a job is wanted, by its name, queue and tenant.
+    :param passing: A filter of the jobs that are.
     """
 
     keys: Callable[[str], bool]
     rows: Callable[[Document], bool]
+    passing: Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,8 @@ class WaitingKeys:
     ) -> list[Head]:
         """Return the next due jobs of a head's key in its queue, those that are wanted."""
         if sieve is not None:
-            rows = self._page(head, head.place, at_most, now)
-            return [_to_head(row) for row in rows if sieve.rows(row)]
+            rows = self._page(head, head.place, max(at_most, FEW), now)
+            return [_to_head(row) for row in rows if sieve.rows(row)][:at_most]
         due = {"state": PENDING, "concurrency_key": head.key, "run_at": {"$lte": now}}
         found = self.jobs.find(
             {"queue": head.queue, **due},
@@ -176,23 +178,31 @@ class WaitingKeys:
         until = self.steady() + STEPPED_SECONDS
         if step is not None and step.until > self.steady() and step.place > place:
             place, until = step.place, step.until
-        size, found = FIRST_PAGE, None
-        while found is None:
-            rows = self._page(head, place, size, now)
-            for row in rows:
-                if sieve.rows(row):
-                    found = _to_head(row)
-                    break
-                place = Place.behind(row)
-            if len(rows) < size:
-                break
-            size = min(2 * size, LONGEST_PAGE)
+        rows = self._page(head, place, 1, now, sieve.passing)
+        place = Place.before(rows[0]) if rows else self._end(head, now)
         self._steps[head.queue, head.key] = _Step(place, until)
-        return found
+        return _to_head(rows[0]) if rows else None
 
-    def _page(self, head: Head, after: Place, limit: int, now: Moment) -> list[Document]:
+    def _end(self, head: Head, now: Moment) -> Place:
+        """Return the place behind the last due job of a key."""
+        due = {"state": PENDING, "run_at": {"$lte": now}}
+        which = {"queue": head.queue, "concurrency_key": head.key, **due}
+        last = list(
+            self.jobs.find(which, _JUDGED, sort=_BACKWARDS, hint=CLAIM.name, **one_batch(1))
+        )
+        return Place.behind(last[0]) if last else head.place
+
+    def _page(
+        self,
+        head: Head,
+        after: Place,
+        limit: int,
+        now: Moment,
+        passing: Document | None = None,
+    ) -> list[Document]:
         """Return the next due jobs of a key, by what a sieve goes by."""
         key = {"state": PENDING, "queue": head.queue, "concurrency_key": head.key}
+        key |= passing or {}
         rows: list[Document] = []
         for onwards in after.onwards(now):
             if len(rows) < limit:
@@ -208,6 +218,7 @@ class WaitingKeys:
 
 
 _IN_INDEX = dict.fromkeys(("concurrency_key", "queue", "priority", "run_at"), True)
+_BACKWARDS = [(key, -1) for key, _ in IN_ORDER]
 _JUDGED = _IN_INDEX | {"name": True, "tenant": True}
 
 

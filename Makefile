@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Most tests wait for a server or a process, so a few more than there are cores pay.
 TESTERS ?= 3
 
-.PHONY: demo run test lint types tests coverage faults bench clean
+.PHONY: demo run test lint types docs tests coverage faults bench clean
 
 demo: $(READY)  ## Start the example with its database and worker, feed it, show what came of it.
 	$(BIN)/python -m example_app.demo
@@ -16,7 +16,7 @@ demo: $(READY)  ## Start the example with its database and worker, feed it, show
 run: $(READY)  ## The same, and leave it serving.
 	$(BIN)/python -m example_app.demo --serve
 
-test: lint types tests  ## What CI runs.
+test: lint types docs tests  ## What CI runs.
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
@@ -25,6 +25,9 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: $(READY)  ## Build docs/_build/index.html; a warning is an error.
+	$(BIN)/sphinx-build -n -W --keep-going -q docs docs/_build
 
 tests: $(READY)
 	$(BIN)/pytest -m "not faults" -n $(TESTERS) --dist worksteal --durations=15 $(ARGS)

@@ -15,21 +15,24 @@ from .codec import encode
 from .errors import ConfigError, InvalidArguments, StoreUnavailable
 from .finishing import stored_options
 from .ids import new_id
-from .options import NO_OVERRIDES
+from .options import NO_OVERRIDES, as_session
 from .refused_options import refuse_for_batch
 from .signals import emit
-from .store.connection import answering
+from .store.connection import bounded
+from .store.transactions import after_commit
 from .task import Prepared, Task
 from .tenant import allowed_tenant, as_tenant, tenant_in_scope, tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from .app_state import AppState
     from .clock import Moment
     from .job import Document, Job
     from .options import Overrides
+    from .store.connection import Session
 
 P = t.ParamSpec("P")
 T = t.TypeVar("T")
@@ -53,6 +56,7 @@ class BatchOptions(t.TypedDict, total=False):
     on_failure: Callback | None
     name: str | None
     tenant: str | None
+    session: Session | None
 
 
 class OpenBatch(Batch):
@@ -62,14 +66,24 @@ class OpenBatch(Batch):
     follows. It is used by one thread at a time.
 
     :param announced: Tells of a job that was stored.
+    :param session: The batch, its jobs and its seal are there if this one's transaction commits.
     """
 
-    __slots__ = ("_announced", "_in_doubt", "_state")
+    __slots__ = ("_announced", "_batches", "_in_doubt", "_inbox", "_session", "_state")
 
-    def __init__(self, batch: Batch, state: AppState, announced: Callable[[Job], Job]) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        state: AppState,
+        announced: Callable[[Job], Job],
+        session: Session | None = None,
+    ) -> None:
         super().__init__(batch.row, state.store.batches)
         self._state = state
         self._announced = announced
+        self._session = session
+        self._inbox = state.store.inbox_in(session)
+        self._batches = state.store.batches_in(session)
         self._in_doubt: list[Document] = []
 
     def add(
@@ -87,10 +101,10 @@ class OpenBatch(Batch):
         """
         prepared = _prepared(task)
         [row] = self._members_of(prepared, [prepared.task.signature.bind(args, kwargs)])
-        with answering("an enqueue", self._timeout):
-            self._state.store.batches.refuse_sealed(self.id)
+        with self._answering("an enqueue"):
+            self._batches.refuse_sealed(self.id)
             try:
-                job = self._state.store.inbox.add(row, prepared.overrides.on_conflict)
+                job = self._inbox.add(row, prepared.overrides.on_conflict)
             except StoreUnavailable as error:
                 if error.maybe_stored:
                     self._in_doubt.append(row)
@@ -128,10 +142,12 @@ class OpenBatch(Batch):
         :raises StoreUnavailable: The database did not answer in time. It may be repeated.
         """
         self._settle_doubts()
-        with answering("the seal of a batch", self._timeout):
-            self.row = self._state.store.batches.seal(self.id)
-        if ended := finish_and_tell(self._state, self, self._announced):
-            self.row = ended.row
+        with self._answering("the seal of a batch"):
+            self.row = self._batches.seal(self.id)
+        if self._session is None:
+            self._finish()
+        else:
+            after_commit(self._session, self._finish)
         return self
 
     def __enter__(self) -> t.Self:
@@ -141,12 +157,12 @@ class OpenBatch(Batch):
         if kind is None:
             self.seal()
 
-    @property
-    def _timeout(self) -> float:
-        return self._state.settings.enqueue_timeout.total_seconds()
+    def _answering(self, what: str) -> AbstractContextManager[None]:
+        seconds = self._state.settings.enqueue_timeout.total_seconds()
+        return bounded(what, seconds, self._session)
 
     def _now(self) -> Moment:
-        with answering("an enqueue", self._timeout):
+        with self._answering("an enqueue"):
             return self._state.enqueuer.now()
 
     def _members_of(
@@ -154,16 +170,20 @@ class OpenBatch(Batch):
     ) -> list[Document]:
         """Return the documents of members, which are the batch's tenant's where it has one."""
         task, overrides, now = prepared.task, prepared.overrides, self._now()
+        if overrides.session is not None and overrides.session is not self._session:
+            raise ConfigError(
+                "A job with session= is added to a batch with another, or with none.",
+                hint="Give session= to jobs.batch(): its jobs and its seal go with it.",
+            )
         with tenant_scope(self.tenant or tenant_in_scope()):
             made = [self._state.enqueuer.row(task, args, overrides, now) for args in many]
         return [row | {"batch_id": self.id} for row in made]
 
     def _store(self, rows: list[Document], overrides: Overrides) -> list[Job]:
-        store = self._state.store
-        with answering("an enqueue", self._timeout):
-            store.batches.refuse_sealed(self.id)
+        with self._answering("an enqueue"):
+            self._batches.refuse_sealed(self.id)
         try:
-            return store.inbox.add_many(rows, overrides.on_conflict)
+            return self._inbox.add_many(rows, overrides.on_conflict)
         except StoreUnavailable:
             self._in_doubt += rows
             raise
@@ -171,13 +191,18 @@ class OpenBatch(Batch):
     def _stored(self, storing: Future[list[Job]] | None) -> list[Job]:
         return [self._announced(job) for job in storing.result()] if storing else []
 
+    def _finish(self) -> None:
+        """End a batch whose jobs have all ended, or that has none."""
+        if ended := finish_and_tell(self._state, self, self._announced):
+            self.row = ended.row
+
     def _settle_doubts(self) -> None:
         """Store what may have been stored, so that it is counted, and not stored later (B4)."""
         if self._in_doubt:
-            with answering("an enqueue", self._timeout):
-                self._state.store.batches.refuse_sealed(self.id)
+            with self._answering("an enqueue"):
+                self._batches.refuse_sealed(self.id)
             # What was stored meets its own id, and is there once (A11).
-            for job in self._state.store.inbox.add_many(self._in_doubt):
+            for job in self._inbox.add_many(self._in_doubt):
                 self._announced(job)
             self._in_doubt.clear()
 
@@ -191,10 +216,13 @@ def open_batch(
     :raises InvalidArguments: A callback cannot be called with ``callback_args`` and ``batch``.
     """
     refuse_for_batch(options, BatchOptions.__annotations__)
-    with answering("a new batch", state.settings.enqueue_timeout.total_seconds()):
-        given = {name: one for name, one in options.items() if one is not None}
+    given = {name: one for name, one in options.items() if one is not None}
+    session = as_session(given["session"], "session=") if "session" in given else None
+    seconds = state.settings.enqueue_timeout.total_seconds()
+    with bounded("a new batch", seconds, session):
         row = _new_row(state, given, _tenant(options))
-        return OpenBatch(state.store.batches.create(row), state, announced)
+        batch = state.store.batches_in(session).create(row)
+        return OpenBatch(batch, state, announced, session)
 
 
 def finish_and_tell(state: AppState, batch: Batch, announced: Callable[[Job], Job]) -> Batch | None:
@@ -271,9 +299,9 @@ def _callback(field: str, callback: object) -> tuple[Task[..., t.Any] | str, Ove
             raise ConfigError(
                 f"{field} is {callback!r:.80}.", hint="Give a task, or the name of one."
             )
-    if overrides.id is not None or overrides.unique is not None:
+    if overrides.id or overrides.unique or overrides.session:
         raise ConfigError(
-            f"{field} has an id or a unique key of its own.",
+            f"{field} has an id, a unique key or a session of its own.",
             hint="Leave it out: a batch enqueues its callback once, under a key of its own.",
         )
     return task, overrides

@@ -11,16 +11,19 @@ from .codec import encode
 from .durations import millis
 from .ids import new_id
 from .options import Overrides, TaskDefaults
-from .store.connection import answering
+from .store.connection import bounded
 from .store.documents import new_row
 from .tenant import allowed_tenant, tenant_in_scope, tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from .job import Document, Job
     from .settings import Settings
     from .store import Store
+    from .store.inbox import Inbox
+    from .store.inbox_in_transaction import TransactionalInbox
     from .task import Task
 
 _NO_DEFAULTS = TaskDefaults()
@@ -39,20 +42,20 @@ class Enqueuer:
         :param task: The task; or the name of one that another application owns.
         :param args: What it is called with: names and values, or for a henri task any value.
         """
-        with answering("an enqueue", self._timeout):
+        with self._bounded(overrides):
             row = self.row(task, args, overrides, self.now())
-            return self.store.inbox.add(row, overrides.on_conflict)
+            return self._inbox(overrides).add(row, overrides.on_conflict)
 
     def add_many(
         self, task: Task[..., t.Any], many: Iterable[Mapping[str, t.Any]], overrides: Overrides
     ) -> list[Job]:
         """Store a job for each of many arguments, in their order."""
-        with answering("an enqueue", self._timeout):
+        with self._bounded(overrides):
             now = self.now()
         # The tenant of a request is asked for once, and not for each job.
         with tenant_scope(tenant_in_scope()):
             rows = [self.row(task, args, overrides, now) for args in many]
-        return self.store.inbox.add_many(rows, overrides.on_conflict)
+        return self._inbox(overrides).add_many(rows, overrides.on_conflict)
 
     def row(
         self, task: Task[..., t.Any] | str, args: object, overrides: Overrides, now: Moment
@@ -67,9 +70,12 @@ class Enqueuer:
             self.store.clock.renew()
         return self.store.clock.now()
 
-    @property
-    def _timeout(self) -> float:
-        return self.settings.enqueue_timeout.total_seconds()
+    def _bounded(self, overrides: Overrides) -> AbstractContextManager[None]:
+        seconds = self.settings.enqueue_timeout.total_seconds()
+        return bounded("an enqueue", seconds, overrides.session)
+
+    def _inbox(self, overrides: Overrides) -> Inbox | TransactionalInbox:
+        return self.store.inbox_in(overrides.session)
 
 
 def row_of(

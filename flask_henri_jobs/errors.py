@@ -146,6 +146,12 @@ class StoreUnavailable(HenriJobsError):
         self.maybe_stored = maybe_stored
 
 
+class TransactionRefused(HenriJobsError):
+    """A session cannot carry jobs: no transaction, no replica set, or another deployment (X1)."""
+
+    code = "TRANSACTION_REFUSED"
+
+
 class Interruption(BaseException):
     """Thrown into a running task by its runner."""
 

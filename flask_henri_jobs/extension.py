@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import typing as t
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,7 @@ if t.TYPE_CHECKING:
     from .limit_status import LimitStatus
     from .queues import QueuesOption
     from .settings import Tenant
-    from .store.connection import Client, OwnDatabase
+    from .store.connection import Client, OwnDatabase, Session
 
 Limits: t.TypeAlias = "list[LimitStatus]"
 P = t.ParamSpec("P")
@@ -152,7 +153,8 @@ class HenriJobs(Operations):
             return self.enqueue_task(task, task.signature.named(args), overrides)
         if self.state.settings.inline:
             return self.enqueue_task(self.tasks[name], {}, overrides)
-        return self._announced(self.state.enqueuer.add(name, args, overrides))
+        stored = self.state.enqueuer.add(name, args, overrides)
+        return self._announced(stored, overrides.session)
 
     def enqueue_task(
         self, task: Task[..., t.Any], args: Mapping[str, t.Any], overrides: Overrides
@@ -161,7 +163,8 @@ class HenriJobs(Operations):
         state = self.state
         if state.settings.inline:
             return perform_inline(_app(), state.settings, task, args, overrides)
-        return self._announced(state.enqueuer.add(task, args, overrides))
+        stored = state.enqueuer.add(task, args, overrides)
+        return self._announced(stored, overrides.session)
 
     def enqueue_many(
         self,
@@ -173,7 +176,7 @@ class HenriJobs(Operations):
         if self.state.settings.inline:
             return [self.enqueue_task(task, args, overrides) for args in many]
         stored = self.state.enqueuer.add_many(task, many, overrides)
-        return [self._announced(job) for job in stored]
+        return [self._announced(job, overrides.session) for job in stored]
 
     def tenant(self, tenant: str | None) -> AbstractContextManager[None]:
         """Return a ``with`` statement whose block runs for a tenant; None is for none (T1).
@@ -201,7 +204,9 @@ class HenriJobs(Operations):
                 "A batch is kept in the database, and HENRI_JOBS_INLINE asks none.",
                 hint="Perform its jobs with jobs.run_worker(once=True) in its place.",
             )
-        return open_batch(state, self._announced, options)
+        session = options.get("session")
+        announced = functools.partial(self._announced, session=session)
+        return open_batch(state, announced, options)
 
     def perform_now(self, name: str, args: t.Any = None) -> t.Any:
         """Perform a task here and now, through the same codec, and return what it returns.
@@ -229,7 +234,9 @@ class HenriJobs(Operations):
         :param queues: Take from these only, such as ``"high,low"``, ``["high", "low"]``, or with
             weights ``"mail:4,*:1"``; None takes from those of the settings.
         :param schedules: Whether schedules are fired, too.
-        :raises ConfigError: A declared schedule cannot be fired here: its task is unknown (S4).
+        :param threads: How many jobs are performed at once; None asks the settings.
+        :raises ConfigError: An option is out of its bounds; a task's backoff does not go together
+            with the settings'; or a declared schedule cannot be fired here (S4).
         :raises NotInstalled: An index is missing, and ``HENRI_JOBS_INSTALL`` is off (Q13).
         """
         from .worker import work
@@ -248,6 +255,18 @@ class HenriJobs(Operations):
     def database(self) -> OwnDatabase:
         """The database that holds the queue, by :attr:`client`, for the application's own data."""
         return self.state.database
+
+    def transaction(self) -> AbstractContextManager[Session]:
+        """Return a ``with`` statement whose block runs in a transaction of :attr:`client` (X1).
+
+        ``task.using(session=session).delay(...)`` stores a job in it, beside the application's own
+        writes with ``session=``. All of them are there once the block has ended, or none, where
+        it raised. The block is run once: ``session.with_transaction()`` is for one that is run
+        again after a conflict.
+
+        :raises TransactionRefused: The server is in no replica set.
+        """
+        return self.state.store.transactions.begin()
 
     def limits(self) -> Limits:
         """Return the limits that are declared here or held by anybody, and who holds what (L3)."""

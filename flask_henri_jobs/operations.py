@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from .job import DEAD, DONE
 from .pause import KINDS, QUEUE, TASK, TENANT, Paused
 from .signals import emit
 from .store.filters import JobFilter
+from .store.transactions import after_commit
 from .tenant import is_visible, refuse_in_scope, tenant_in_scope, visible_tenant
 
 if t.TYPE_CHECKING:
@@ -29,6 +31,7 @@ if t.TYPE_CHECKING:
     from .job import Job
     from .pause import Pause
     from .store import Store
+    from .store.connection import Session
     from .store.runners import LiveRunner
 
 Names: t.TypeAlias = list[str]
@@ -72,10 +75,17 @@ class Operations:
         """The current app's share of this extension."""
         raise AssertionError
 
-    def _announced(self, job: Job) -> Job:
-        """Tell of a job that was stored, and return it."""
+    def _announced(self, job: Job, session: Session | None = None) -> Job:
+        """Tell of a job that was stored, and return it.
+
+        :param session: It was stored in this session's transaction, whose commit is told of (X1).
+        """
         if job.created and signals.job_enqueued.receivers:
-            emit(signals.job_enqueued, _app(), job=job)
+            tell = functools.partial(emit, signals.job_enqueued, _app(), job=job)
+            if session is None:
+                tell()
+            else:
+                after_commit(session, tell)
         return job
 
     def get(self, job_id: str) -> Job | None:

@@ -18,6 +18,7 @@ from .tenant import as_tenant
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
     from .schedule import Misfire, Overlap
+    from .store.connection import Session
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
@@ -63,6 +64,7 @@ class EnqueueOptions(t.TypedDict, total=False):
     on_conflict: OnConflict
     expires: Duration | datetime
     tenant: str | None
+    session: Session | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +83,7 @@ class Overrides:
     expires: timedelta | datetime | None = None
     tenant: str | None = None
     no_tenant: bool = False
+    session: Session | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, t.Any]) -> Overrides:
@@ -191,6 +194,16 @@ def as_key(value: object, where: str) -> str:
     return key
 
 
+def as_session(value: t.Any, where: str) -> Session:
+    """Return a session of the driver's, in whose transaction jobs are stored (X1)."""
+    if not hasattr(value, "in_transaction") or not hasattr(value, "client"):
+        raise ConfigError(
+            f"{where} is {kind_of(value)}, and a session of pymongo is due.",
+            hint="Take one of jobs.client.start_session().",
+        )
+    return t.cast("Session", value)
+
+
 def _as_task_name(value: object, where: str) -> str:
     name = checked_name(value, where)
     # A unique key of such a task would be taken for one of the queue's own, and never be freed.
@@ -267,4 +280,5 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "on_conflict": _as_conflict,
     "expires": _as_expiry,
     "tenant": as_tenant,
+    "session": as_session,
 }

@@ -142,6 +142,19 @@ def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:
             return _dead(attempt, "timeout" if isinstance(raised, JobTimeout) else "failed", raised)
 
 
+def decide_unseen(job: Job, attempt: Attempt, policy: RetryPolicy, error: BaseException) -> Outcome:
+    """Say how an attempt ends whose exception cannot be looked at: it has failed (W10).
+
+    :param error: What the exception raised when it was asked what it is.
+    """
+    name, why = type(attempt.raised).__name__, type(error).__name__
+    failure = Failure(message=f"{name}, which raised {why} when it was asked what it is.")
+    if job.attempts >= job.max_attempts:
+        return Dead(at=attempt.at, duration=attempt.duration, reason="failed", failure=failure)
+    run_at = attempt.at + millis(policy.backoff.wait_after(job.attempts))
+    return Again(at=attempt.at, duration=attempt.duration, run_at=run_at, failure=failure)
+
+
 def expired(at: Moment) -> Dead:
     """Say how a job ends whose ``expires_at`` has passed before it was begun."""
     failure = Failure(message="The job expired before it was begun.")

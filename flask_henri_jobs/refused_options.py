@@ -31,9 +31,9 @@ def refuse_for_enqueue(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -
 def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
     """Refuse what ``jobs.batch()`` does not take.
 
-    :raises ConfigError: An option is of a later version, or unknown.
+    :raises ConfigError: An option is unknown.
     """
-    _refuse(given, known, "jobs.batch()", {}, LATER_BATCH)
+    _refuse(given, known, "jobs.batch()", {}, {})
 
 
 def _refuse(
@@ -69,11 +69,6 @@ LATER_TASK: t.Final[Mapping[str, str]] = {
 LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
     "tags": "Pass what the job is about as an argument.",
-    "session": "Enqueue after the transaction has committed.",
-}
-
-LATER_BATCH: t.Final[Mapping[str, str]] = {
-    "session": "Open the batch after the transaction has committed.",
 }
 
 CELERY_TASK: t.Final[Mapping[str, str]] = {

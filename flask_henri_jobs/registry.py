@@ -11,7 +11,9 @@ from .task import where_defined
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .backoff import Backoff
     from .limit import Limit
+    from .outcome import RetryPolicy
     from .task import Task
 
 AnyTask: t.TypeAlias = "Task[..., t.Any]"
@@ -46,6 +48,14 @@ class Registry:
     def limits(self) -> dict[str, Limit]:
         """Return the limits of the tasks that have one, by the tasks' names."""
         return {name: task.limit for name, task in self._tasks.items() if task.limit is not None}
+
+    def policies(self, backoff: Backoff) -> dict[str, RetryPolicy]:
+        """Return what becomes of the failures of each task, by the tasks' names.
+
+        :param backoff: The settings' backoff, for what a task's own leaves out.
+        :raises ConfigError: The two do not go together.
+        """
+        return {name: task.policy(backoff) for name, task in self._tasks.items()}
 
     def __getitem__(self, name: str) -> AnyTask:
         if name not in self._tasks:

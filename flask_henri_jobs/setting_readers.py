@@ -43,6 +43,9 @@ EMBEDDED = "disk"
 
 RESERVED_DATABASES = {"admin", "config", "local"}
 
+MOST_THREADS = 256
+"""Of one process."""
+
 _DAY = timedelta(days=1)
 
 
@@ -196,7 +199,7 @@ READERS: t.Final[Mapping[str, Reader]] = {
     "imports": _imports,
     "default_queue": checked_name,
     "queues": _or_none(_queues),
-    "threads": _integer(1, 256),
+    "threads": _integer(1, MOST_THREADS),
     "processes": _integer(1, 256),
     "grace": _duration(high=_DAY),
     "max_attempts": _integer(1, 1_000_000),

@@ -80,13 +80,27 @@ worker_stopped = _signals.signal("worker-stopped")
 
 
 def emit(signal: NamedSignal, app: Flask, **facts: t.Any) -> None:
-    """Send a signal. A receiver that raises is logged, and the others still hear it (W12)."""
+    """Send a signal. A receiver that raises is logged, and the others still hear it (W12).
+
+    An exit or an interrupt goes through: the calling thread is the application's own.
+    """
+    if signal.receivers:
+        _send(signal, app, facts, Exception)
+
+
+def emit_safely(signal: NamedSignal, app: Flask, **facts: t.Any) -> None:
+    """Send a signal from a thread of a runner's, which nothing that a receiver raises may end."""
+    if signal.receivers:
+        _send(signal, app, facts, BaseException)
+
+
+def _send(
+    signal: NamedSignal, app: Flask, facts: dict[str, t.Any], caught: type[BaseException]
+) -> None:
     # Blinker's own ``send`` would let the first receiver's exception through to the queue.
-    if not signal.receivers:
-        return
     for receiver in signal.receivers_for(app):
         try:
             receiver(app, **facts)
-        except Exception:
+        except caught:
             # A receiver is the user's code, and may raise anything.
             logger.exception("A receiver of %r failed.", signal.name)

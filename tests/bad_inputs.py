@@ -371,8 +371,8 @@ BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     (
         {"session": object()},
         (
-            "The option session= of an enqueue comes with a later version."
-            " Enqueue after the transaction has committed."
+            "session is an object, and a session of pymongo is due."
+            " Take one of jobs.client.start_session()."
         ),
     ),
     ({"id": {"$gt": ""}}, f"id is a dict, and text is due. {NAME}"),

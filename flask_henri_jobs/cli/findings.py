@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing as t
 
 from ..declared import declared_schedules, problems_of
+from ..errors import ConfigError
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,10 @@ def _about_tasks(settings: Settings, tasks: Registry) -> Iterator[Finding]:
                 " knows by another name.",
                 "hint": "Declare it in a module that is imported, or give it a name=.",
             }
+        try:
+            tasks[name].policy(settings.backoff)
+        except ConfigError as error:
+            yield {"about": "tasks", "message": error.message, "hint": error.hint}
         queue = tasks[name].defaults.queue or settings.default_queue
         if settings.queues is not None and not settings.queues.covers(queue):
             yield {

@@ -93,6 +93,8 @@ def check(jobs: HenriJobs, *, as_json: bool) -> None:
     _print_findings(findings, as_json=as_json)
     if findings:
         raise Refused(f"{len(findings)} to be mended.")
+    if not as_json:
+        click.echo("Nothing found.")
 
 
 def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:
@@ -109,5 +111,3 @@ def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
     for finding in findings:
         about = in_colour(finding["about"], "red")
         click.echo(f"{about}: {one_line(finding['message'])} {one_line(finding['hint'])}")
-    if not findings:
-        click.echo("Nothing found.")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import typing as t
 
 import click
 from flask import current_app
 
+from ..setting_readers import MOST_THREADS
 from .command import jobs_command
 from .options import QUEUES, SIZE, SPAN, as_json
 from .output import print_json, tell
@@ -27,7 +30,9 @@ _OF_PROCESSES = {
 
 @jobs_command("worker", reaches=False, imports=False)
 @click.option("-q", "--queues", type=QUEUES, help="Take from these only: high,low, or mail:4,*:1")
-@click.option("-t", "--threads", type=click.IntRange(1, 256), help="Perform so many jobs at once.")
+@click.option(
+    "-t", "--threads", type=click.IntRange(1, MOST_THREADS), help="Perform so many jobs at once."
+)
 @click.option("-p", "--processes", type=click.IntRange(1, 256), help="Run so many processes.")
 @click.option("--grace", type=SPAN, help="How long a stop waits for what runs: 25s")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
@@ -90,6 +95,9 @@ def _work(
 ) -> None:
     from ..worker import work
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a task prints is seen at once, also in a container's log.
+        sys.stdout.reconfigure(line_buffering=True)
     jobs.state.import_tasks()
     tell(f"Tasks known here: {', '.join(jobs.tasks) or 'none'}")
     work(jobs, once=once, post=post, **how)

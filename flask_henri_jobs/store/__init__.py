@@ -14,6 +14,7 @@ from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
 from .figures import Figures
 from .inbox import Inbox, unique_index
+from .inbox_in_transaction import TransactionalInbox
 from .leases import Leases
 from .limited import LimitedWork
 from .outcomes import Outcomes
@@ -24,6 +25,7 @@ from .runners import Runners
 from .schedules import Schedules
 from .suspects import Suspects
 from .tallies import Tallies
+from .transactions import Transactions
 from .waiting_keys import WaitingKeys
 
 if t.TYPE_CHECKING:
@@ -32,6 +34,7 @@ if t.TYPE_CHECKING:
     from ..clock import Clock
     from ..job import Document
     from ..settings import Settings
+    from .connection import Session
 
 COLLECTIONS = frozenset(
     {"batches", "limits", "pauses", "rates", "runners", "schedules", "waiting", "wakeups"}
@@ -61,6 +64,7 @@ class Store:
     schedules: Schedules
     runners: Runners
     pauses: Pauses
+    transactions: Transactions
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -92,6 +96,31 @@ class Store:
             schedules=Schedules(schedules, clock.now),
             runners=Runners(connection.collection("runners"), jobs, clock),
             pauses=pauses,
+            transactions=Transactions(connection),
+        )
+
+    def inbox_in(self, session: Session | None) -> Inbox | TransactionalInbox:
+        """Return where jobs enter the queue; with a session, if its transaction commits (X1).
+
+        :raises TransactionRefused: The session cannot carry them.
+        """
+        if session is None:
+            return self.inbox
+        jobs = self.transactions.collection(session)
+        return TransactionalInbox(jobs, self.clock.now, self.inbox.timeout, self.admin)
+
+    def batches_in(self, session: Session | None) -> Batches:
+        """Return the batches; with a session, as they are in its transaction (X1).
+
+        :raises TransactionRefused: The session cannot carry them.
+        """
+        if session is None:
+            return self.batches
+        return Batches(
+            self.transactions.collection(session),
+            self.transactions.collection(session, "batches"),
+            self.clock.now,
+            self.admin,
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:

@@ -26,6 +26,7 @@ from ..uri import mask_uri
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
     from pymongo.database import Database
 
@@ -35,6 +36,8 @@ if t.TYPE_CHECKING:
 Jobs: t.TypeAlias = "Collection[Document]"
 Client: t.TypeAlias = "MongoClient[Document]"
 OwnDatabase: t.TypeAlias = "Database[Document]"
+
+Session: t.TypeAlias = "ClientSession"
 
 DriverError = PyMongoError
 """What the driver raises where the database refuses, or is asked for nonsense."""
@@ -173,6 +176,19 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
                 hint="Check the user and password in HENRI_JOBS_URI, and the user's roles.",
             ) from error
         raise
+
+
+@contextlib.contextmanager
+def bounded(what: str, seconds: float, session: Session | None = None) -> Iterator[None]:
+    """Bound what is asked inside, as ``answering`` does.
+
+    In a caller's transaction what the driver raises is left as it is: it tells
+    ``with_transaction`` what is worth another try (X1).
+
+    :raises StoreUnavailable: There is no session, and no answer in time.
+    """
+    with pymongo.timeout(seconds) if session is not None else answering(what, seconds):
+        yield
 
 
 def is_outage(error: PyMongoError) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pymongo import ReturnDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
 
-from ..errors import StoreUnavailable, UniqueKeyTaken
+from ..errors import StoreUnavailable
 from ..job import PENDING, Document, Job, Rows
+from .conflicts import OnConflict, is_replaced, refuse_conflict, replacement, same_tenant
 from .connection import answering, is_outage
-from .documents import update_of
 from .indexes import Index
 
 if t.TYPE_CHECKING:
@@ -21,8 +21,6 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Moment
-
-OnConflict: t.TypeAlias = t.Literal["return", "raise", "replace"]
 
 MOST_AT_ONCE = 1000
 _DUPLICATE = 11000
@@ -151,7 +149,7 @@ class Inbox:
         return {
             row["_id"]: holder
             for row in rows
-            if (holder := holders[row["_id"]]) is not None and _same_tenant(holder, row)
+            if (holder := holders[row["_id"]]) is not None and same_tenant(holder, row)
         }
 
     def _holder(self, row: Document, details: t.Any, on_conflict: OnConflict) -> Document | None:
@@ -159,50 +157,20 @@ class Inbox:
         holder = self.jobs.find_one({taken: row[taken]})
         if holder is None:
             return None
-        if not _same_tenant(holder, row):
-            raise UniqueKeyTaken(
-                f"A job of another tenant has the {taken.strip('_').replace('_', ' ')}"
-                f" {row[taken]!r}.",
-                hint="Let it begin with the tenant's name.",
-            )
-        if taken == "_id":
+        refuse_conflict(holder, row, taken, on_conflict)
+        if not is_replaced(holder, taken, on_conflict):
             return holder
-        if holder["name"] != row["name"]:
-            raise UniqueKeyTaken(
-                f"The unique key {row['unique_key']!r} is held by {_told(holder)}.",
-                hint="Use a key that begins with the task's name.",
-            )
-        if on_conflict == "raise":
-            raise UniqueKeyTaken(
-                f"The unique key {row['unique_key']!r} is held by {_told(holder)}.",
-                hint='Use on_conflict="return" to be handed that job.',
-            )
-        if on_conflict == "replace" and holder["state"] == PENDING:
-            return self._replace(holder, row)
-        return holder
+        return self._replace(holder, row)
 
     def _replace(self, holder: Document, row: Document) -> Document | None:
         """Give a waiting job new arguments and a new moment; None where it was taken meanwhile."""
-        fields = {name: row[name] for name in ("args", "run_at", "expires_at") if name in row}
-        # What the old moment's expiry was does not bound the new one.
-        removed = [] if "expires_at" in row else ["expires_at"]
-        update = update_of(fields | {"updated_at": self.now()}, removed)
         return self.jobs.find_one_and_update(
             {"_id": holder["_id"], "unique_key": row["unique_key"], "state": PENDING},
-            # A runner that read the old arguments no longer matches the row (A1).
-            update | {"$inc": {"revision": 1}},
+            replacement(row, self.now()),
             return_document=ReturnDocument.AFTER,
         )
-
-
-def _same_tenant(holder: Document, row: Document) -> bool:
-    return bool(holder.get("tenant") == row.get("tenant"))
 
 
 def _was_sent(error: PyMongoError) -> bool:
     # Server selection fails before anything is written to a socket.
     return type(error).__name__ != "ServerSelectionTimeoutError"
-
-
-def _told(job: Document) -> str:
-    return f"job {job['_id']} of the task {job['name']}, which is {job['state']}"

@@ -78,12 +78,13 @@ class Pauses:
 
     def for_a_start(self) -> Paused:
         """Return what is paused, by which a job may begin now."""
-        for _ in range(MOST_TRIES):
+        paused = self._known_within(KNOWN_SECONDS)
+        # The answer may have been long in coming; a database that is never faster than this
+        # cannot be told anything in that time either.
+        tries = 1
+        while self._age >= PROMISED_SECONDS and tries < MOST_TRIES:
             paused = self._known_within(KNOWN_SECONDS)
-            # The answer may have been long in coming; a database that is never faster than this
-            # cannot be told anything in that time either.
-            if self._age < PROMISED_SECONDS:
-                break
+            tries += 1
         return paused
 
     def for_a_claim(self) -> Paused:

@@ -6,11 +6,13 @@ import typing as t
 
 from flask import current_app
 
+from ..checks import checked_int
 from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
 from ..errors import NotInstalled
 from ..log import logger
 from ..queues import QueueSelection
+from ..setting_readers import MOST_THREADS
 from .os_signals import stopping
 from .post import Post, Role
 from .runner import Runner
@@ -37,7 +39,8 @@ def work(
     """Perform a queue's jobs in this process until it is told to stop.
 
     :param post: What its supervisor told it; None where it has none.
-    :raises ConfigError: A declared schedule cannot be fired here (S4).
+    :raises ConfigError: An option is out of its bounds; a task's backoff does not go together
+        with the settings'; or a declared schedule cannot be fired here (S4).
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     state = jobs.state
@@ -59,7 +62,7 @@ def work(
         state.store,
         state.settings,
         queues=None if queues is None else QueueSelection.read(queues, "queues"),
-        threads=threads,
+        threads=None if threads is None else checked_int(threads, "threads", 1, MOST_THREADS),
         grace=None if grace is None else to_duration(grace, "grace"),
         schedules=schedules,
         post=post,

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
+import time
 import typing as t
 from dataclasses import dataclass
 from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
+from ..log import logger
 from ..outcome import Again, Dead, Done, HandedBack, Snoozed
-from ..signals import emit
+from ..signals import emit_safely
+from .failure_log import log_failure
 from .loop import Loop
+from .telling import tell
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from blinker import NamedSignal
     from flask import Flask
@@ -50,6 +55,7 @@ class Committer:
 
     :param followed_up: Called with what ended, once that is written and before it is announced:
         permits are given back and batches counted. It may be called again with the same.
+    :param let_go: Called with what ended, once, when nothing is left to do for it in the database.
     """
 
     def __init__(
@@ -57,16 +63,20 @@ class Committer:
         outcomes: Outcomes,
         announcer: Announcer,
         followed_up: Callable[[list[Settled]], None],
+        let_go: Callable[[list[Settled]], None],
         outages: Outages,
     ) -> None:
         self._outcomes = outcomes
         self._announcer = announcer
         self._followed_up = followed_up
-        self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING)
+        self._let_go = let_go
+        # One group is in hand while the next one fills this.
+        self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING - MOST_AT_ONCE)
         self._outages = outages
         self._group: list[Ending] = []
         self._settled: list[Settled] = []
-        self._refusals = 0
+        self._writing = _Tries()
+        self._following = _Tries()
         self._is_last = False
         self._ended = threading.Event()
         self._loop = Loop("henri-jobs-committer", self._round)
@@ -98,7 +108,8 @@ class Committer:
         with self._outages.asking():
             if not self._settled:
                 self._settled = self._write()
-            self._followed_up(self._settled)
+            self._follow_up()
+        self._let_go(self._settled)
         for settled in self._settled:
             self._announcer.announce(settled)
         self._settled = []
@@ -121,20 +132,46 @@ class Committer:
     def _write(self) -> list[Settled]:
         # An outcome that the database refuses holds up no other: its group is written one by one
         # then, and it is dropped. Its job has no more heartbeats, and is recovered in time.
-        part = self._group[: 1 if self._refusals else None]
-        now = self._written(part) if self._refusals < MOST_REFUSALS else [None]
+        part = self._group[: 1 if self._writing.refusals else None]
+        now: list[Job | None] = [None]
+        if self._writing.are_over:
+            logger.error("The ending of %r cannot be stored, and is dropped.", part[0].job)
+        else:
+            with self._writing.counted():
+                now = self._outcomes.write_many([(one.job, one.outcome) for one in part])
         self._group = self._group[len(part) :]
-        self._refusals = 1 if self._group else 0
+        self._writing.refusals = 1 if self._writing.refusals and self._group else 0
         return [Settled(*each) for each in zip(part, now, strict=True)]
 
-    def _written(self, part: list[Ending]) -> list[Job | None]:
-        before = self._refusals
-        self._refusals = before + 1
+    def _follow_up(self) -> None:
+        # What the database refuses to be told here is mended by a sweep, and holds up no outcome.
+        if not self._following.are_over:
+            with self._following.counted():
+                self._followed_up(self._settled)
+        self._following.refusals = 0
+
+
+@dataclass(slots=True)
+class _Tries:
+    """How often the database has refused something. That it is away is no refusal."""
+
+    refusals: int = 0
+
+    @property
+    def are_over(self) -> bool:
+        """Whether trying it again is of no use."""
+        return self.refusals >= MOST_REFUSALS
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a refusal where the block raises one."""
+        self.refusals += 1
         try:
-            return self._outcomes.write_many([(one.job, one.outcome) for one in part])
+            yield
         except StoreUnavailable:
-            self._refusals = before
+            self.refusals -= 1
             raise
+        self.refusals -= 1
 
 
 class Announcer:
@@ -159,19 +196,23 @@ class Announcer:
     def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
         """Have a signal sent, after what was announced before."""
         if signal.receivers:
-            self._waiting.put(partial(emit, signal, **facts))
+            self._waiting.put(partial(emit_safely, signal, **facts))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""
-        self._waiting.put(None)
-        self._thread.join(timeout)
+        deadline = time.monotonic() + timeout
+        try:
+            self._waiting.put(None, timeout=timeout)
+        except queue.Full:
+            # A receiver has not returned for so long that a whole queue waits for it.
+            return False
+        self._thread.join(max(0.0, deadline - time.monotonic()))
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         send: Callable[[Flask], None] | None
         while (send := self._waiting.get()) is not None:
-            with self._app.app_context():
-                send(self._app)
+            tell(self._app, send)
             # What was raised holds on to its frames; it goes before the next is waited for.
             del send
 
@@ -179,12 +220,13 @@ class Announcer:
 def _send(settled: Settled, app: Flask) -> None:
     ending, job = settled.ending, settled.job
     if job is None:
-        emit(signals.job_lost, app, job=ending.job)
+        emit_safely(signals.job_lost, app, job=ending.job)
         return
+    log_failure(job, ending.attempt, ending.outcome, ending.raised)
     failed = {"job": job, "error": ending.raised, "attempt": ending.attempt}
     match ending.outcome:
         case Done():
-            emit(
+            emit_safely(
                 signals.job_succeeded,
                 app,
                 job=job,
@@ -192,18 +234,18 @@ def _send(settled: Settled, app: Flask) -> None:
                 duration=job.duration,
             )
         case Again():
-            emit(signals.job_failed, app, **failed)
-            emit(signals.job_retried, app, **failed)
+            emit_safely(signals.job_failed, app, **failed)
+            emit_safely(signals.job_retried, app, **failed)
         case Snoozed():
-            emit(signals.job_snoozed, app, job=job)
+            emit_safely(signals.job_snoozed, app, job=job)
         case HandedBack():
             # Nothing happened to it: it is told of when it begins.
             pass
         case Dead(reason=reason):
             if ending.raised is not None:
-                emit(signals.job_failed, app, **failed)
+                emit_safely(signals.job_failed, app, **failed)
             if reason == "cancelled":
-                emit(signals.job_cancelled, app, job=job)
-            emit(signals.job_died, app, **failed)
+                emit_safely(signals.job_cancelled, app, job=job)
+            emit_safely(signals.job_died, app, **failed)
         case _:
             t.assert_never(ending.outcome)

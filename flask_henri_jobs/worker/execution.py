@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import inspect
 import typing as t
@@ -13,12 +12,13 @@ from .. import signals
 from ..codec import decode, encode
 from ..context import RunningJob, entered
 from ..log import logger
-from ..outcome import Attempt, Outcome, decide, expired
-from ..signals import emit
+from ..outcome import Attempt, Outcome, decide, decide_unseen, expired
+from ..signals import emit_safely
 from ..tenant import tenant_scope
+from .coroutines import below, run_coroutine
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from flask import Flask
 
@@ -66,10 +66,10 @@ class Execution:
         expires = self.job.row.get("expires_at")
         if expires is not None and expires <= self.now():
             return Ending(self.job, expired(self.now()))
-        # Whatever context variables the task sets are gone with this copy (W9).
-        raised, returned, seconds = contextvars.copy_context().run(self._perform)
-        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
-        return Ending(self.job, decide(self.job, attempt, self.policy), raised, returned)
+        # Whatever context variables the task sets are gone with this copy (W9). What was raised is
+        # kept in no variable of this frame, which the frames of the task lead back to: all of
+        # them would stay, with what the task worked on, until a collection finds the circle.
+        return self._ended(*contextvars.copy_context().run(self._perform))
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
         job, returned = self.job, None
@@ -77,22 +77,31 @@ class Execution:
         own = _Raised()
         try:
             with self.app.app_context(), tenant_scope(job.tenant), entered(RunningJob(job)):
-                emit(signals.job_started, self.app, job=job)
+                emit_safely(signals.job_started, self.app, job=job)
                 began = perf_counter()
                 with own:
                     returned = self._call()
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - it is kept, and decides
             # A task may raise anything, SystemExit too, and it is the attempt that fails (W10).
-            # What the task raised decides, where the end of its context raised as well.
-            decisive = own.raised or raised
-            if decisive is not raised:
-                logger.error("The teardown after %r failed.", job, exc_info=raised)
-            # Its traceback begins below this frame, which would hold on to it in a circle.
-            below = decisive.__traceback__.tb_next if decisive.__traceback__ else None
-            return decisive.with_traceback(below), None, perf_counter() - began
+            return self._decisive(own.raised, raised), None, perf_counter() - began
         finally:
             del own
         return None, returned, perf_counter() - began
+
+    def _decisive(self, own: BaseException | None, raised: BaseException) -> BaseException:
+        """Return what the task raised, where the end of its context raised as well."""
+        if own is not None and own is not raised:
+            logger.error("The teardown after %r failed.", self.job, exc_info=raised)
+        return below(own or raised)
+
+    def _ended(self, raised: BaseException | None, returned: t.Any, seconds: float) -> Ending:
+        attempt = Attempt(at=self.now(), duration=round(seconds * 1000), raised=raised)
+        try:
+            outcome = decide(self.job, attempt, self.policy)
+        except BaseException as error:  # noqa: BLE001 - it is recorded
+            # What was raised is the task's as well, and raises when it is asked what it is.
+            outcome = decide_unseen(self.job, attempt, self.policy, error)
+        return Ending(self.job, outcome, raised, returned)
 
     def _call(self) -> t.Any:
         return call(self.task, self.job.args)
@@ -122,12 +131,3 @@ def call(task: Task[..., t.Any], stored: object) -> t.Any:
     returned = task.function(*args, **kwargs)
     # Not by what the function is: a wrapper around an ``async def`` returns its coroutine as well.
     return run_coroutine(returned) if inspect.iscoroutine(returned) else returned
-
-
-def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:
-    """Return what a coroutine returns, on an event loop of its own that is closed afterwards.
-
-    A loop shared between jobs would be ended for all of them by one ``SystemExit`` (W9).
-    """
-    with asyncio.Runner() as runner:
-        return runner.run(coroutine)

@@ -40,9 +40,7 @@ class Holdings:
         """Note jobs that are no longer this process's."""
         with self._lock:
             for job in jobs:
-                held = self._held.get(job.row["_id"])
-                # The same job may have been claimed again since, under another token.
-                if held is not None and held[0].row["claim_token"] == job.row["claim_token"]:
+                if self._known_at(job) is not None:
                     del self._held[job.row["_id"]]
 
     def renew(self, jobs: Iterable[Job], known_at: float) -> None:
@@ -52,7 +50,7 @@ class Holdings:
         """
         with self._lock:
             for job in jobs:
-                if job.row["_id"] in self._held:
+                if self._known_at(job) is not None:
                     self._held[job.row["_id"]] = (job, known_at)
 
     def older_than(self, seconds: float) -> list[Job]:
@@ -63,13 +61,23 @@ class Holdings:
 
     def is_fresh(self, job: Job, seconds: float) -> bool:
         """Whether a job was known to be held less than so long ago."""
-        held = self._held.get(job.row["_id"])
-        return held is not None and self._steady() - held[1] < seconds
+        with self._lock:
+            known_at = self._known_at(job)
+        return known_at is not None and self._steady() - known_at < seconds
 
     def all(self) -> list[Job]:
         """Return every job that is held."""
         with self._lock:
             return [job for job, _ in self._held.values()]
+
+    def _known_at(self, job: Job) -> float | None:
+        """Return when this very claim was last known to stand; None where it is not held.
+
+        The same job may have been claimed again since, by this process too, under another token.
+        """
+        held = self._held.get(job.row["_id"])
+        is_same = held is not None and held[0].row["claim_token"] == job.row["claim_token"]
+        return held[1] if held is not None and is_same else None
 
     def __len__(self) -> int:
         return len(self._held)

@@ -11,8 +11,9 @@ from ..clock import steady_seconds
 from ..durations import millis
 from ..job import DEAD, DONE
 from ..log import logger
-from ..signals import emit
+from ..signals import emit_safely
 from .loop import Loop
+from .telling import tell
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,10 +53,13 @@ class Duty:
 
 def tell_recovered(app: Flask, job: Job) -> None:
     """Send the signals of a job that was put back or buried by a recovery."""
-    with app.app_context():
-        emit(signals.job_recovered, app, job=job)
+
+    def send(app: Flask) -> None:
+        emit_safely(signals.job_recovered, app, job=job)
         if job.state == DEAD:
-            emit(signals.job_died, app, job=job, error=None, attempt=job.attempts)
+            emit_safely(signals.job_died, app, job=job, error=None, attempt=job.attempts)
+
+    tell(app, send)
 
 
 class Housekeeping:

@@ -48,7 +48,7 @@ class Keeper:
         self._outages = outages
         self._pause = Wakeup()
         self._fresh = stuck_after.total_seconds() / 3
-        self._loop = Loop("henri-jobs-keeper", self._round)
+        self._loop = Loop("henri-jobs-keeper", self.round)
 
     def start(self) -> None:
         """Start the heartbeats."""
@@ -68,7 +68,8 @@ class Keeper:
             except StoreUnavailable:
                 self._pause.sleep(RETRY_SECONDS)
 
-    def _round(self) -> float:
+    def round(self) -> float:
+        """Write the heartbeats that are due. Return the seconds until others are."""
         if self._clock.is_due:
             with self._outages.asking():
                 self._clock.renew()

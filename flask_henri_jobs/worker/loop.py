@@ -92,10 +92,17 @@ class Rounds:
 
     :param name: What the rounds do, for the log.
     :param tick: Does one round and returns the seconds to wait before the next.
+    :param caught: What a round may raise. In the main thread an exit or an interrupt is meant.
     """
 
-    def __init__(self, name: str, tick: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[], float],
+        caught: type[BaseException] = Exception,
+    ) -> None:
         self.name = name
+        self._caught = caught
         self._tick = tick
         self._failures = 0
 
@@ -111,7 +118,7 @@ class Rounds:
         except StoreUnavailable:
             # Whoever asked has said so, once for all that is tried meanwhile.
             pass
-        except Exception:
+        except self._caught:
             # One bad round must not end the loop; that would be a runner that is alive and deaf.
             logger.exception("A round of %s failed.", self.name)
         else:
@@ -125,7 +132,9 @@ class Loop:
     """Does rounds in a thread of its own, and sleeps in between."""
 
     def __init__(self, name: str, tick: Callable[[], float]) -> None:
-        self._rounds = Rounds(name, tick)
+        # A limit's key and a receiver are the application's, and even an exit of theirs would end
+        # this thread, and leave a runner without it.
+        self._rounds = Rounds(name, tick, BaseException)
         self._wakeup = Wakeup()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

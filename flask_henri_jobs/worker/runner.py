@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import typing as t
+from functools import partial
 
 from .. import signals
 from ..clock import steady_seconds
@@ -11,7 +12,7 @@ from ..ids import new_runner_id
 from ..log import logger
 from ..outcome import HandedBack
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
-from ..signals import emit
+from ..signals import emit_safely
 from .aftermath import Aftermath
 from .apart import Apart
 from .appetite import Appetite
@@ -28,15 +29,16 @@ from .post import Post, Role
 from .roll import Roll
 from .scheduling import Scheduling
 from .strangers import Strangers
+from .telling import tell
 from .threads import Threads
 
 if t.TYPE_CHECKING:
     from datetime import timedelta
 
+    from blinker import NamedSignal
     from flask import Flask
 
     from ..job import Job
-    from ..outcome import RetryPolicy
     from ..registry import Registry
     from ..settings import Settings
     from ..store import Store
@@ -79,7 +81,7 @@ class Runner:
         self._in_a_hurry = False
         self._once = False
         self._taken = 0
-        self._policies: dict[str, RetryPolicy] = {}
+        self._policies = tasks.policies(settings.backoff)
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
@@ -92,7 +94,9 @@ class Runner:
         self._aftermath = Aftermath(
             store, settings, self._announcer, self._outages, self._wakeup.ring
         )
-        self._committer = Committer(store.outcomes, self._announcer, self._follow_up, self._outages)
+        self._committer = Committer(
+            store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
+        )
         self._keeper = Keeper(
             store.leases,
             store.permits,
@@ -246,7 +250,7 @@ class Runner:
             return
         if self._once:
             # What is due now is performed before the end, which would otherwise come first.
-            Rounds("the schedules", self._scheduling.round).next()
+            Rounds("the schedules", self._scheduling.round, BaseException).next()
         self._scheduling.start()
 
     def _stop(self) -> None:
@@ -257,6 +261,7 @@ class Runner:
         self._hand_back(self._threads.take_back())
         self._hand_back_late()
         finished = self._finish_within(self._grace)
+        self._threads.stop(CLOSING_SECONDS if finished else 0.0)
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
@@ -304,18 +309,28 @@ class Runner:
 
     def _perform(self, job: Job) -> None:
         """Perform a job in an executing thread, and hand its outcome over."""
-        leave = self._gate.leave_for(job)
-        if leave is not Leave.BEGIN:
-            self._leave_unbegun(job, leave)
-            return
+        is_seen_to = False
+        try:
+            leave = self._gate.leave_for(job)
+            if leave is Leave.BEGIN:
+                # In no variable: the frames of a failed task lead back to this one, in a circle.
+                self._committer.hand_over(self._performed(job))
+            else:
+                self._leave_unbegun(job, leave)
+            is_seen_to = True
+        finally:
+            if not is_seen_to:
+                # Without heartbeats it is recovered; with them it would run for ever.
+                self._holdings.drop([job])
+
+    def _performed(self, job: Job) -> Ending:
         began = steady_seconds()
         mark = self._post.marks.begin(job.row["_id"])
         try:
-            ending = self._ending_of(job)
+            return self._ending_of(job)
         finally:
             self._post.marks.end(mark)
-        self._appetite.note(job.name, steady_seconds() - began)
-        self._committer.hand_over(ending)
+            self._appetite.note(job.name, steady_seconds() - began)
 
     def _leave_unbegun(self, job: Job, leave: Leave) -> None:
         never_begun = Ending(job, HandedBack(at=self._store.clock.now()))
@@ -326,22 +341,23 @@ class Runner:
 
     def _follow_up(self, group: list[Settled]) -> None:
         """Do what follows from outcomes that are written; it may be called again with the same."""
-        jobs = [settled.ending.job for settled in group]
-        self._store.permits.give_back(jobs)
-        # Before the jobs are dropped: with --once the runner ends when it holds none, and the
-        # callback of their batch is to be seen by then.
+        self._store.permits.give_back(settled.ending.job for settled in group)
         self._aftermath.follow(group)
-        self._holdings.drop(jobs)
+
+    def _let_go(self, group: list[Settled]) -> None:
+        # After all else: with --once the runner ends when it holds none, and the callback of their
+        # batch is to be seen by then.
+        self._holdings.drop(settled.ending.job for settled in group)
         if self._has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()
 
     def _ending_of(self, job: Job) -> Ending:
         task = self._tasks[job.name]
-        policy = self._policies.get(job.name)
-        if policy is None:
-            policy = self._policies[job.name] = task.policy(self._settings.backoff)
+        if task.name not in self._policies:
+            # It was declared late, as by a module that another task imports.
+            self._policies[task.name] = task.policy(self._settings.backoff)
+        policy = self._policies[task.name]
         return Execution(self._app, job, task, policy, self._store.clock.now).run()
 
-    def _tell(self, signal: t.Any) -> None:
-        with self._app.app_context():
-            emit(signal, self._app, runner=self.id)
+    def _tell(self, signal: NamedSignal) -> None:
+        tell(self._app, partial(emit_safely, signal, runner=self.id))

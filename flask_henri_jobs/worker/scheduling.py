@@ -12,7 +12,7 @@ from ..ids import new_token
 from ..job import PENDING, RUNNING
 from ..log import logger
 from ..schedule_entry import RUNTIME, ScheduleEntry, origin_of
-from ..signals import emit
+from ..signals import emit_safely
 from .declaring import Declaring
 from .loop import Loop
 
@@ -148,8 +148,8 @@ class Scheduling:
             # In a rolling deploy the slot's job may be of the task that the schedule had before.
             return True
         if job.created:
-            emit(signals.job_enqueued, self._app, job=job)
-            emit(signals.schedule_fired, self._app, schedule=schedule, job=job)
+            emit_safely(signals.job_enqueued, self._app, job=job)
+            emit_safely(signals.schedule_fired, self._app, schedule=schedule, job=job)
         return True
 
     def _is_held_back(self, schedule: Schedule, row: Document) -> bool:

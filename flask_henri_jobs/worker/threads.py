@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
 import typing as t
+
+from .loop import Rounds
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +19,7 @@ if t.TYPE_CHECKING:
 class Threads:
     """Some threads that perform jobs, one each at a time.
 
-    :param perform: Called with a job in one of the threads. It does not raise.
+    :param perform: Called with a job in one of the threads. What it raises is logged.
     :param on_idle: Called when few jobs wait, or a thread has nothing more to do.
     """
 
@@ -85,11 +88,20 @@ class Threads:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
-        while (job := self._waiting.get()) is not None:
+        # Whatever a job comes to, the thread that was to perform it performs the next.
+        rounds = Rounds("an executing thread", self._perform_next, BaseException)
+        while rounds.next() == 0.0 or rounds.are_failing:
+            pass
+
+    def _perform_next(self) -> float:
+        job = self._waiting.get()
+        if job is None:
+            return math.inf
+        try:
             self._do(job)
-            # The job's row is not kept alive by a thread that waits for the next.
-            del job
+        finally:
             self._ended()
+        return 0.0
 
     def _ended(self) -> None:
         with self._lock:

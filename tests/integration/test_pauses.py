@@ -191,11 +191,11 @@ def test_suspects_are_paused_too(app: Flask, jobs: HenriJobs) -> None:
     for which in ({"queue": "default"}, {"name": "held"}, {"tenant": "acme"}):
         job = held.using(tenant="acme").delay()
         jobs.database["henri_jobs"].update_one({"_id": job.id}, {"$set": {"suspect": True}})
-        jobs.pause(**which)  # type: ignore[misc]
+        jobs.pause(**which)
         jobs.run_worker(once=True)
         assert job.refresh().state == "pending"
 
-        jobs.resume(**which)  # type: ignore[misc]
+        jobs.resume(**which)
         jobs.run_worker(once=True)
         assert job.refresh().state == "done"
 
@@ -206,9 +206,9 @@ def test_code_of_a_tenant_pauses_that_tenant(app: Flask, jobs: HenriJobs) -> Non
     with jobs.tenant("acme"):
         for which in ({"queue": "mail"}, {"name": "mail"}, {"tenant": "zeta"}):
             with pytest.raises(InvalidFilter, match="runs for 'acme'"):
-                jobs.pause(**which)  # type: ignore[misc]
+                jobs.pause(**which)
             with pytest.raises(InvalidFilter, match="runs for 'acme'"):
-                jobs.resume(**which)  # type: ignore[misc]
+                jobs.resume(**which)
         own = jobs.pause(tenant="acme")
         assert jobs.pauses() == [own]
     assert [pause.name for pause in jobs.pauses()] == ["acme", "zeta"]

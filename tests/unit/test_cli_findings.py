@@ -47,6 +47,17 @@ def test_embedded_databases(jobs: HenriJobs) -> None:
     assert found(jobs, client=object) == []
 
 
+def test_a_backoff_that_does_not_fit_the_settings(jobs: HenriJobs) -> None:
+    """It is found that a task waits longer than the settings allow."""
+    jobs.task(name="shop.mail", backoff={"base": "2m"})(nothing)
+
+    (finding,) = found(jobs, uri=URI, backoff={"base": "1s", "max": "1m"})
+    assert finding == (
+        "tasks",
+        "backoff= of shop.mail has a base of 2m and a max of 1m.",
+    )
+
+
 def test_no_tasks() -> None:
     """It is found that no task is declared."""
     assert found(HenriJobs(), uri=URI) == [("tasks", "No task is declared")]

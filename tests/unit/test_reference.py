@@ -65,7 +65,7 @@ def sent() -> list[tuple[str, set[str]]]:
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(
-                    func=ast.Name(id="emit") | ast.Attribute(attr="tell"),
+                    func=ast.Name(id="emit" | "emit_safely") | ast.Attribute(attr="tell"),
                     args=[ast.Attribute(value=ast.Name(id="signals"), attr=name), *_],
                     keywords=keywords,
                 ):

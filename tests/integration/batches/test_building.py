@@ -278,7 +278,7 @@ def test_tenant(jobs: HenriJobs, tasks: Tasks) -> None:
     ("options", "error", "said"),
     [
         ({"sesion": None}, ConfigError, "sesion"),
-        ({"session": object()}, ConfigError, "comes with a later version"),
+        ({"session": object()}, ConfigError, "a session of pymongo is due"),
         ({"callback": len}, ConfigError, "Give a task"),
         ({"name": {"$gt": ""}}, ConfigError, "name is a dict"),
         ({"callback": "work", "callback_args": [1]}, InvalidArguments, "callback_args is a list"),
@@ -300,7 +300,7 @@ def test_callback_that_cannot_be_called(jobs: HenriJobs, tasks: Tasks) -> None:
         jobs.batch(callback=tasks.work, callback_args={"n": 1})
     with pytest.raises(InvalidArguments, match="acount"):
         jobs.batch(callback=tasks.finished, callback_args={"acount": 7})
-    with pytest.raises(ConfigError, match="unique key of its own"):
+    with pytest.raises(ConfigError, match="unique key or a session of its own"):
         jobs.batch(callback=tasks.finished.using(unique="mine"))
 
 

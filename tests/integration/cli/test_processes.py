@@ -90,6 +90,7 @@ def test_database_out_of_reach(run_process: RunProcess, args: list[str], install
     assert ended.stderr.startswith("Error: The database did not answer a ping within 0.3 s: ")
     assert ended.stderr.endswith(" Is it running, and is HENRI_JOBS_URI right?\n")
     assert ended.stderr.count("\n") == 1
+    assert ended.stdout == ""
     assert "hunter2" not in ended.stderr + ended.stdout
 
 

@@ -134,6 +134,14 @@ def end_watcher_of(folder: Path) -> None:
     wait_until(lambda: not watcher.is_held(folder / watcher.WATCHING), "the watcher to go")
 
 
+def can_bind(endpoint: socket.socket, port: int) -> bool:
+    try:
+        endpoint.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
+
+
 def wait_until_stopped(folder: Path) -> None:
     wait_until(lambda: not Mongod(folder).runs(), "mongod to stop")
     wait_until(lambda: not watcher.is_held(folder / watcher.WATCHING), "the watcher to go")
@@ -201,7 +209,8 @@ def test_port_taken(folder: Path, share: t.Callable[..., EmbeddedServer]) -> Non
 
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", port))
+        # A server that ends gives up its lock a moment before its port.
+        wait_until(lambda: can_bind(other, port), "the port to be free")
         other.listen()
         with at_most(15):
             second = share()

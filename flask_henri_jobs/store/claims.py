@@ -262,6 +262,10 @@ class Claims:
                 self._doubts.remove(doubt)
         return jobs
 
+    def look_in(self) -> float:
+        """Return in how many seconds a claim may bring what the last one could not see yet."""
+        return self.limited.keys.look_in()
+
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
         self.pauses.look_again()

@@ -79,10 +79,14 @@ class _Step:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a queue, in order and by key, until when it is used."""
+    """What was read of a queue, in order and by key, until when it is used.
+
+    :param is_short: Whether a head was taken, behind which others of its key may wait.
+    """
 
     heads: dict[str, Head]
     until: float
+    is_short: bool = False
 
 
 @dataclass(slots=True)
@@ -110,6 +114,12 @@ class WaitingKeys:
         known = self._known.get(head.queue)
         if known is not None:
             known.heads.pop(head.key, None)
+            known.is_short = True
+
+    def look_in(self) -> float:
+        """Return in how many seconds a look sees what came behind the heads that were taken."""
+        short = [known.until for known in self._known.values() if known.is_short]
+        return max(0.0, min(short) - self.steady()) if short else float("inf")
 
     def behind(
         self, head: Head, at_most: int, now: Moment, sieve: Sieve | None = None

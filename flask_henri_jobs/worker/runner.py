@@ -166,7 +166,9 @@ class Runner:
             self._begin(jobs, known_at)
             self._strangers.send_away(self._store.claims)
         self._appetite.took(jobs, free)
-        return 0.0 if jobs and self._threads.idle else self._longest_wait
+        if jobs and self._threads.idle:
+            return 0.0
+        return min(self._longest_wait, self._store.claims.look_in())
 
     def _feed_suspect(self) -> float:
         """Take one suspect, once nothing else is in hand. Return the seconds until the next look.

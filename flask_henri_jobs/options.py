@@ -17,6 +17,7 @@ from .tenant import as_tenant
 
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
+    from .rate import RateOption
     from .schedule import Misfire, Overlap
     from .store.connection import Session
 
@@ -40,6 +41,7 @@ class TaskOptions(t.TypedDict, total=False):
     max_attempts: int
     unique: UniqueOption
     concurrency: ConcurrencyOption
+    rate: RateOption
     expires: Duration
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -130,6 +132,7 @@ class TaskDefaults:
     max_attempts: int | None = None
     unique: UniqueOption = False
     concurrency: ConcurrencyOption | None = None
+    rate: RateOption | None = None
     expires: timedelta | None = None
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
@@ -263,6 +266,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "unique": _as_unique,
     # The task reads it: a key is checked against the arguments that the task takes.
     "concurrency": lambda value, _where: value,
+    "rate": lambda value, _where: value,
     "expires": _as_lifetime,
     "backoff": _as_backoff,
     "retry_on": _as_errors,

@@ -59,7 +59,6 @@ def _refuse(
 
 LATER_TASK: t.Final[Mapping[str, str]] = {
     "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
-    "rate": "Give the task a queue of its own, and a worker with few threads.",
     "store_result": "Have the task store what it makes.",
     "redact": "Pass an id, and load what is secret inside the task.",
     "keep_logs": "Send the log to a handler of your own.",
@@ -72,6 +71,7 @@ LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
 }
 
 CELERY_TASK: t.Final[Mapping[str, str]] = {
+    "rate_limit": "Say rate=, which holds over all workers.",
     "bind": "Use current_job, which is the job in hand.",
     "max_retries": "Say max_attempts=, which counts the first attempt: max_retries=3 is"
     " max_attempts=4.",

@@ -16,6 +16,7 @@ from .errors import ConfigError, InvalidArguments
 from .limit import Limit
 from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
+from .rate import Lane, Rate, refuse_other_key
 from .schedule import Schedule
 from .unique import Unique
 
@@ -71,6 +72,11 @@ class Task(t.Generic[P, R]):
             if defaults.concurrency is None
             else Limit.read(defaults.concurrency, self.name, self.parameters)
         )
+        self.rate = (
+            None if defaults.rate is None else Rate.read(defaults.rate, self.name, self.parameters)
+        )
+        refuse_other_key(self.limit, self.rate, self.name)
+        self.lane = Lane.of(self.limit, self.rate)
         self._unique = Unique.read(defaults.unique, self.name, self.parameters)
         self.schedule = self._schedule(defaults.recurrence)
 
@@ -138,10 +144,11 @@ class Task(t.Generic[P, R]):
 
     def concurrency_key(self, args: Mapping[str, t.Any]) -> str | None:
         """Return the bucket that a job with these arguments is counted in, or None (L1)."""
-        if self.limit is None:
+        counts = self.limit or self.rate
+        if counts is None:
             return None
         given = self.parameters.items()
-        return self.limit.bucket(args, {name: parameter.default for name, parameter in given})
+        return counts.bucket(args, {name: parameter.default for name, parameter in given})
 
     def _schedule(self, recurrence: Mapping[str, t.Any]) -> Schedule | None:
         if not recurrence:

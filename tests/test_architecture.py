@@ -31,6 +31,7 @@ codec
 arguments
 limit
 pause
+rate
 queues
 cron
 clock_changes

@@ -21,6 +21,7 @@ from .outcomes import Outcomes
 from .pauses import Pauses
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .rates import Rates
 from .runners import Runners
 from .schedules import Schedules
 from .suspects import Suspects
@@ -64,6 +65,7 @@ class Store:
     schedules: Schedules
     runners: Runners
     pauses: Pauses
+    rates: Rates
     transactions: Transactions
 
     @classmethod
@@ -75,7 +77,8 @@ class Store:
         admin = Admin(jobs, kept_batches, clock.now)
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
-        limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
+        rates = Rates(connection.collection("rates"), clock.now)
+        limited = LimitedWork(jobs, permits, WaitingKeys(jobs), rates)
         pauses = Pauses(connection.collection("pauses"), clock.now)
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
@@ -96,6 +99,7 @@ class Store:
             schedules=Schedules(schedules, clock.now),
             runners=Runners(connection.collection("runners"), jobs, clock),
             pauses=pauses,
+            rates=rates,
             transactions=Transactions(connection),
         )
 
@@ -169,5 +173,6 @@ class Store:
                 ],
             ),
             (limits, [stale_index(limits.name)]),
+            (self.connection.collection("rates"), [*Rates.INDEXES]),
             (batches, [open_index(batches.name)]),
         ]

@@ -27,8 +27,8 @@ if t.TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
-    from ..limit import Limit
     from ..pause import Paused
+    from ..rate import Lane
     from .candidates import Candidates
     from .limited import Choice, LimitedWork
     from .pauses import Pauses
@@ -50,7 +50,7 @@ class Wish:
     :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
     :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
     :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
-    :param limits: The limits by the names of their tasks.
+    :param lanes: What holds back the jobs of tasks with a limit or a rate, by their names.
     """
 
     runner: str
@@ -59,7 +59,7 @@ class Wish:
     queues: QueueTurns = field(default_factory=QueueTurns)
     takes: Callable[[Document], bool] = lambda _: True
     wanted: Callable[[Document], bool] = lambda _: True
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -159,10 +159,10 @@ class Claims:
         def is_unlimited(row: Document) -> bool:
             if paused.holds(row):
                 return False
-            limit = wish.limits.get(row["name"])
-            if limit is None:
+            lane = wish.lanes.get(row["name"])
+            if lane is None:
                 return wish.wanted(row)
-            keyless[limit.group].append(row["_id"])
+            keyless[lane.group].append(row["_id"])
             return False
 
         shares = self._shares(wish.queues)
@@ -264,7 +264,7 @@ class Claims:
 
     def look_in(self) -> float:
         """Return in how many seconds a claim may bring what the last one could not see yet."""
-        return self.limited.keys.look_in()
+        return self.limited.look_in()
 
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""

@@ -21,8 +21,10 @@ if t.TYPE_CHECKING:
 
     from ..clock import Moment
     from ..pause import Paused
+    from ..rate import Lane
     from .claims import Wish
     from .permits import Permits
+    from .rates import Rates
     from .waiting_keys import Head, WaitingKeys
 
 KEYS_AT_ONCE = 64
@@ -47,6 +49,11 @@ class LimitedWork:
     jobs: Collection[Document]
     permits: Permits
     keys: WaitingKeys
+    rates: Rates
+
+    def look_in(self) -> float:
+        """Return in how many seconds a look may bring what the last one could not."""
+        return min(self.keys.look_in(), self.rates.look_in())
 
     def choose(
         self,
@@ -85,12 +92,16 @@ class LimitedWork:
 
         A job without a key, or of a group that has no limit here, needs none.
         """
-        limit = wish.limits.get(row["name"])
-        key = row.get("concurrency_key") or (limit.group if limit else None)
-        most = _most(key, _groups(wish)) if key else None
-        if key is None or most is None:
+        lane = wish.lanes.get(row["name"])
+        key = row.get("concurrency_key") or (lane.group if lane else None)
+        lane = _lane(key, _groups(wish)) if key else None
+        if key is None or lane is None:
             return {}
-        slots = self._shuffled(self.permits.free({key: most})[key])
+        if lane.rate and not self.rates.free(lane.rate_bucket(key), lane.rate, 1):
+            return None
+        if lane.most is None:
+            return {}
+        slots = self._shuffled(self.permits.free({key: lane.most})[key])
         wanted = [(key, slot, row["_id"]) for slot in slots[:1]]
         return self.permits.take(wanted, runner=wish.runner, token=token) or None
 
@@ -116,6 +127,8 @@ class LimitedWork:
         """Return the keys of each share that have a slot free, as far as they may be reached."""
         lines: list[_Line] = []
         slots: dict[str, list[int | None]] = {}
+        starts = _Starts(self.rates, _groups(wish), _sought(wish))
+        self.rates.begin_look()
         for queues in shares.values():
             rows = [row for row in unlimited if row["queue"] in queues]
             heads = self.keys.heads(queues, now, sieve)
@@ -125,20 +138,26 @@ class LimitedWork:
                 last = _order(rows[reach - 1])
                 heads = itertools.takewhile(_comes_before(last), heads)
             lines += [
-                _Line(head, free, self.keys, now, sieve)
-                for head, free in self._with_slots(heads, slots, wish)
+                _Line(head, free, starts.of(head.key), self.keys, now, sieve)
+                for head, free in self._with_slots(heads, slots, starts, wish)
             ]
         return lines
 
     def _with_slots(
-        self, heads: Iterator[Head], slots: dict[str, list[int | None]], wish: Wish
+        self,
+        heads: Iterator[Head],
+        slots: dict[str, list[int | None]],
+        starts: _Starts,
+        wish: Wish,
     ) -> list[tuple[Head, list[int | None]]]:
-        """Return the first keys with a slot free, each with those that are.
+        """Return the first keys with a slot free, and a start, each with its free slots.
 
         :param slots: What is known of keys so far.
         """
         lines: list[tuple[Head, list[int | None]]] = []
-        heads = (head for head in heads if slots.get(head.key, True))
+        heads = (
+            head for head in heads if slots.get(head.key, True) and not starts.are_spent(head.key)
+        )
         # With a line for each free thread, every head that was not asked about comes later.
         while len(lines) < _sought(wish):
             asked = list(itertools.islice(heads, max(KEYS_AT_ONCE, wish.at_most)))
@@ -146,19 +165,25 @@ class LimitedWork:
                 break
             slots |= self._slots([head for head in asked if head.key not in slots], wish)
             # A key that waits in several queues has one line in each, and its slots once.
-            lines += [(head, slots[head.key]) for head in asked if slots[head.key]]
+            lines += [
+                (head, slots[head.key])
+                for head in asked
+                if slots[head.key] and starts.has_one_for(head.key)
+            ]
         return lines
 
     def _slots(self, heads: list[Head], wish: Wish) -> dict[str, list[int | None]]:
         """Return the slots of keys that are free; None stands for one that needs none."""
         groups = _groups(wish)
-        most = {head.key: _most(head.key, groups) for head in heads}
-        slots: dict[str, list[int | None]] = {key: [] for key in most}
-        bound = {key: limit for key, limit in most.items() if limit is not None}
+        lanes = {head.key: _lane(head.key, groups) for head in heads}
+        slots: dict[str, list[int | None]] = {key: [] for key in lanes}
+        bound = {key: lane.most for key, lane in lanes.items() if lane and lane.most is not None}
         for key, free in self.permits.free(bound).items():
             slots[key] += self._shuffled(free)
-        for head in self._wanted([head for head in heads if head.key not in bound], wish):
-            slots[head.key] = [None] * _sought(wish)
+        known = [key for key, lane in lanes.items() if lane and lane.most is None]
+        strange = [head for head in heads if lanes[head.key] is None]
+        for key in [*known, *(head.key for head in self._wanted(strange, wish))]:
+            slots[key] = [None] * _sought(wish)
         return slots
 
     def _wanted(self, heads: list[Head], wish: Wish) -> list[Head]:
@@ -188,19 +213,73 @@ class LimitedWork:
 
 
 @dataclass(slots=True)
+class _Allowance:
+    """The starts of one bucket that are free, and how many lines may take one."""
+
+    left: int
+    lines: int = 0
+
+
+@dataclass(slots=True)
+class _Starts:
+    """The starts that the rates of lanes leave free, each bucket asked about once in a look."""
+
+    rates: Rates
+    groups: Mapping[str, Lane]
+    at_most: int
+    _allowances: dict[str, _Allowance] = field(default_factory=dict)
+
+    def are_spent(self, key: str) -> bool:
+        """Whether a key is known to have no start free."""
+        lane = _lane(key, self.groups)
+        return bool(lane and lane.rate) and self.rates.is_spent(lane.rate_bucket(key))
+
+    def has_one_for(self, key: str) -> bool:
+        """Whether one more line of a key finds a start."""
+        allowance = self.of(key)
+        if allowance is None:
+            return True
+        allowance.lines += 1
+        return allowance.lines <= allowance.left
+
+    def of(self, key: str) -> _Allowance | None:
+        """Return what is free for a key; None where no rate bounds it."""
+        lane = _lane(key, self.groups)
+        if lane is None or lane.rate is None:
+            return None
+        bucket = lane.rate_bucket(key)
+        if bucket not in self._allowances:
+            free = self.rates.free(bucket, lane.rate, self.at_most)
+            self._allowances[bucket] = _Allowance(free)
+        return self._allowances[bucket]
+
+
+@dataclass(slots=True)
 class _Line:
-    """The due jobs of one key, as far as there are slots for them."""
+    """The due jobs of one key, as far as there are slots and starts for them."""
 
     head: Head
     slots: list[int | None]
+    allowance: _Allowance | None
     keys: WaitingKeys
     now: Moment
     sieve: Sieve | None = None
     _behind: list[Head] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a slot for its next job, and a start."""
+        return bool(self.slots) and (self.allowance is None or self.allowance.left > 0)
+
+    def pick(self) -> _Pick:
+        """Return its next job, with a slot."""
+        if self.allowance is not None:
+            self.allowance.left -= 1
+        return _Pick(self.head, self.slots.pop())
+
     def next(self) -> bool:
         """Go to the key's next job. Return whether there is one, and a slot for it."""
-        if not self.slots:
+        if not self.is_open:
             return False
         if self._behind is None:
             self._behind = self.keys.behind(self.head, len(self.slots), self.now, self.sieve)
@@ -236,12 +315,12 @@ def _picked(
                 break
             picked.append(first)
             wish.queues.served(share, waiting)
-        elif first.slots:
+        elif first.is_open:
             if len(picked) >= wish.at_most:
                 # It waits for a thread, and nothing that is claimed ahead overtakes it.
                 break
             wish.takes({})
-            picked.append(_Pick(first.head, first.slots.pop()))
+            picked.append(first.pick())
             wish.queues.served(share, waiting)
         heapq.heappop(waiting[share])
         if isinstance(first, _Line) and first.next():
@@ -254,8 +333,8 @@ def _picked(
 def _sieve(paused: Paused, wish: Wish) -> Sieve:
     """Return what leaves out the jobs that are held back, and the keys that hold no others."""
     tasks: dict[str, set[str]] = defaultdict(set)
-    for name, limit in wish.limits.items():
-        tasks[limit.group].add(name)
+    for name, lane in wish.lanes.items():
+        tasks[lane.group].add(name)
     held = [group for group, names in tasks.items() if names <= paused.tasks]
 
     def may_be_wanted(key: str) -> bool:
@@ -264,8 +343,8 @@ def _sieve(paused: Paused, wish: Wish) -> Sieve:
     return Sieve(may_be_wanted, lambda row: not paused.holds(row), not_held(paused))
 
 
-def _groups(wish: Wish) -> dict[str, int]:
-    return {limit.group: limit.most for limit in wish.limits.values()}
+def _groups(wish: Wish) -> dict[str, Lane]:
+    return {lane.group: lane for lane in wish.lanes.values()}
 
 
 def _sought(wish: Wish) -> int:
@@ -273,8 +352,8 @@ def _sought(wish: Wish) -> int:
     return max(1, wish.at_most)
 
 
-def _most(key: str, groups: Mapping[str, int]) -> int | None:
-    """Return how many jobs of a key run at once: the key is ``group`` or ``group:value``."""
+def _lane(key: str, groups: Mapping[str, Lane]) -> Lane | None:
+    """Return what holds back the jobs of a key, which is ``group`` or ``group:value``."""
     while key not in groups:
         key, colon, _ = key.rpartition(":")
         if not colon:

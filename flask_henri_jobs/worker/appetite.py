@@ -13,8 +13,8 @@ if t.TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..job import Document, Job
-    from ..limit import Limit
     from ..queues import QueueTurns
+    from ..rate import Lane
     from .strangers import Strangers
     from .threads import Threads
 
@@ -32,13 +32,13 @@ class Appetite:
         self,
         runner: str,
         queues: QueueTurns,
-        limits: Mapping[str, Limit],
+        lanes: Mapping[str, Lane],
         threads: Threads,
         strangers: Strangers,
     ) -> None:
         self._runner = runner
         self._queues = queues
-        self._limits = limits
+        self._lanes = lanes
         self._threads = threads
         self._strangers = strangers
         self._pace = Pace()
@@ -95,7 +95,7 @@ class Appetite:
             ahead=self._pace.jobs_in(seconds),
             takes=ahead.takes,
             wanted=self._is_wanted,
-            limits=self._limits,
+            lanes=self._lanes,
         )
 
     @property

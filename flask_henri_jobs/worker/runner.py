@@ -88,7 +88,7 @@ class Runner:
         self._strangers = Strangers(tasks, store.clock.now)
         self._threads = Threads(threads or settings.threads, self._perform, self._wakeup.ring)
         self._appetite = Appetite(
-            self.id, self._queues, tasks.limits(), self._threads, self._strangers
+            self.id, self._queues, tasks.lanes(), self._threads, self._strangers
         )
         self._announcer = Announcer(app)
         self._aftermath = Aftermath(
@@ -115,7 +115,7 @@ class Runner:
             threads=self._threads.count,
             tasks=self._names,
         )
-        self._gate = Gate(self._keeper, store.pauses)
+        self._gate = Gate(self._keeper, store.pauses, store.rates, tasks.lanes())
         self._housekeeping = Housekeeping(
             app,
             store,

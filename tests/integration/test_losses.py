@@ -64,7 +64,7 @@ def claimed(jobs: HenriJobs, app: Flask) -> list[Job]:
 
     for _ in range(3):
         work.delay()
-    return jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
+    return jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, lanes=jobs.tasks.lanes()))
 
 
 def lost(begun: list[str], **how: t.Any) -> Loss:
@@ -109,7 +109,7 @@ def test_claim_that_lands_later(jobs: HenriJobs, claimed: list[Job], losses: Los
     losses.add(lost([]))
     wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the first look")
 
-    late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
+    late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, lanes=jobs.tasks.lanes()))
 
     assert len(late) == 3
     wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the second look")

@@ -180,7 +180,7 @@ def test_limited_work_ends_what_is_claimed_ahead(
     enqueue(shop, mail=5)
     turns = QueueTurns(QueueSelection.read(queues, "queues"))
     wish = Wish(
-        runner="host:1:runner", at_most=0, ahead=5, queues=turns, limits=shop.jobs.tasks.limits()
+        runner="host:1:runner", at_most=0, ahead=5, queues=turns, lanes=shop.jobs.tasks.lanes()
     )
     claims = shop.jobs.state.store.claims
 

@@ -8,7 +8,7 @@ import typing as t
 import pytest
 
 from claiming import claims_on, turns
-from flask_henri_jobs.limit import Limit
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import (
     CLAIM,
     MOST_QUEUES,
@@ -114,7 +114,7 @@ def test_claim_has_a_flat_cost(
     free = [row for row in rows if "concurrency_key" not in row and row["run_at"] <= now()]
     expected = in_order(free)
     claims = claims_on(jobs, now, candidates)
-    limits = {"limited": Limit("key", 1)}
+    lanes = {"limited": Lane("key", 1, None)}
     database["henri_jobs_limits"].insert_many(
         {"_id": f"key:{number}#0", "limit_key": f"key:{number}", "slot": 0} for number in range(50)
     )
@@ -122,7 +122,7 @@ def test_claim_has_a_flat_cost(
     for named in ([f"queue-{number:03}" for number in range(queues)], None):
         recorder.commands.clear()
 
-        wish = Wish(runner="me", queues=turns(named), at_most=50, limits=limits)
+        wish = Wish(runner="me", queues=turns(named), at_most=50, lanes=lanes)
         claimed = claims.take(wish)
 
         assert [job.id for job in claimed] == expected[:50]

@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
-from flask_henri_jobs.limit import Limit
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims, Wish
 
@@ -77,7 +77,7 @@ def test_at_most(claims: Claims, stored: Stored) -> None:
 
 def test_only_what_is_wanted(claims: Claims, stored: Stored) -> None:
     """A claim leaves alone what is not wanted, in other queues, not due, full or not waiting."""
-    limits = {"thumbnail": Limit("image", 1)}
+    lanes = {"thumbnail": Lane("image", 1, None)}
     claims.limited.permits.take([("image", 0, "another")], runner="host:2:r", token="another's")
     stored("wanted")
     stored("other name", name="report")
@@ -87,7 +87,7 @@ def test_only_what_is_wanted(claims: Claims, stored: Stored) -> None:
     stored("running", "running")
     stored("done", "done")
 
-    mine = wish(wanted=lambda row: row["name"] != "report", limits=limits)
+    mine = wish(wanted=lambda row: row["name"] != "report", lanes=lanes)
     assert ids(claims.take(mine)) == ["wanted"]
     assert claims.take(mine) == []
 

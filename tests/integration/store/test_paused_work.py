@@ -7,7 +7,7 @@ import typing as t
 import pytest
 
 from claiming import claims_on
-from flask_henri_jobs.limit import Limit
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import REMEMBERED_SECONDS
 from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.documents import new_row
@@ -23,7 +23,11 @@ if t.TYPE_CHECKING:
     from rows import Now
 
 PAUSED = 50_000
-LIMITS = {"held": Limit("both", 2), "other": Limit("both", 2), "alone": Limit("alone", 2)}
+LIMITS = {
+    "held": Lane("both", 2, None),
+    "other": Lane("both", 2, None),
+    "alone": Lane("alone", 2, None),
+}
 
 
 class Steady:
@@ -66,7 +70,7 @@ def waiting(id: str, now: int, **fields: t.Any) -> Document:
 
 
 def taken(claims: Claims, at_most: int = 1) -> list[str]:
-    wish = Wish(runner="me", at_most=at_most, limits=LIMITS)
+    wish = Wish(runner="me", at_most=at_most, lanes=LIMITS)
     return [job.id for job in claims.take(wish)]
 
 

@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
 from pymongo import WriteConcern
 
-from .app import fresh, jobs, nothing, rate
+from .app import fresh, jobs, nothing
 
-SINGLE = 1_000
-MANY = 20_000
+SINGLE, SINGLE_TURNS = 150, 8
+MANY, MANY_TURNS = 20_000, 1
 JOURNALED_MAJORITY = WriteConcern("majority", j=True)
 
 
-def delay(uri: str) -> float:
-    """Store jobs one by one."""
+def share_of_insert_one(uri: str) -> float:
+    """Return the rate of ``delay`` as a share of that of ``insert_one``; both by turns."""
     with fresh(uri):
-        nothing.delay(0)
-        return rate(SINGLE, lambda: [nothing.delay(number) for number in range(SINGLE)])
+        rows, collection = sample(SINGLE * SINGLE_TURNS), target()
+
+        def raw(turn: int) -> None:
+            for row in rows[turn * SINGLE : (turn + 1) * SINGLE]:
+                collection.insert_one(row)
+
+        def ours(_turn: int) -> None:
+            for number in range(SINGLE):
+                nothing.delay(number)
+
+        return share(ours, raw, SINGLE_TURNS)
 
 
-def insert_one(uri: str) -> float:
-    """Insert documents of the same shape, under the same indexes, one by one."""
+def share_of_insert_many(uri: str) -> float:
+    """Return the rate of ``delay_many`` as a share of that of ``insert_many``."""
     with fresh(uri):
-        rows = sample(SINGLE)
-        collection = target()
-        return rate(SINGLE, lambda: [collection.insert_one(row) for row in rows])
+        rows, collection = sample(MANY * MANY_TURNS), target()
+
+        def raw(turn: int) -> None:
+            collection.insert_many(rows[turn * MANY : (turn + 1) * MANY], ordered=False)
+
+        def ours(_turn: int) -> None:
+            nothing.delay_many({"number": number} for number in range(MANY))
+
+        return share(ours, raw, MANY_TURNS)
 
 
-def delay_many(uri: str) -> float:
-    """Store many jobs in one call."""
-    with fresh(uri):
-        nothing.delay(0)
-        return rate(MANY, lambda: nothing.delay_many({"number": n} for n in range(MANY)))
-
-
-def insert_many(uri: str) -> float:
-    """Insert as many documents in one call."""
-    with fresh(uri):
-        rows = sample(MANY)
-        collection = target()
-        return rate(MANY, lambda: collection.insert_many(rows, ordered=False))
+def share(ours: t.Callable[[int], None], raw: t.Callable[[int], None], turns: int) -> float:
+    """Return the time of the raw side over ours."""
+    nothing.delay(0)
+    spent = {ours: 0.0, raw: 0.0}
+    for turn in range(turns):
+        for side in (ours, raw):
+            began = time.perf_counter()
+            side(turn)
+            spent[side] += time.perf_counter() - began
+    return spent[raw] / spent[ours]
 
 
 def sample(number: int) -> list[dict[str, t.Any]]:

@@ -35,13 +35,15 @@ def claimed(jobs: t.Any) -> list[dict[str, t.Any]]:
         rows = list(jobs.find({**which, "run_at": {"$lte": now()}}, sort=IN_ORDER, limit=BATCH))
         if not rows:
             return []
-        ids = {"_id": {"$in": [row["_id"] for row in rows]}, "state": "pending"}
+        ids = {"_id": {"$in": [row["_id"] for row in rows]}}
         stamp = {"state": "running", "claim_token": token, "claimed_at": now()}
-        won = jobs.update_many(ids, {"$set": stamp, "$inc": {"attempts": 1}}).modified_count
+        pending = {**ids, "state": "pending"}
+        won = jobs.update_many(pending, {"$set": stamp, "$inc": {"attempts": 1}}).modified_count
         if won == len(rows):
             return [{**row, **stamp} for row in rows]
         if won:
-            return list(jobs.find({"claim_token": token}))
+            # By their ids: no index has the token, and without them this reads every job.
+            return list(jobs.find({**ids, "claim_token": token}))
 
 
 def outcome(row: dict[str, t.Any]) -> UpdateOne:

@@ -161,6 +161,7 @@ def differences(account: dict[str, t.Any], places: str, wanted: Expected) -> lis
         "jobs buried": (rows_from(jobs, lambda job: job["state"] == "dead"), wanted.buried),
         "jobs retried": (rows_from(jobs, lambda job: job["attempts"] > 1), wanted.retried),
         "rows stored": (account["stored"], len(wanted.places)),
+        "its report": (account["report"], report_of(wanted)),
         "rows rejected": ([bad["row"] for bad in account["rejected"]], wanted.rejected),
     }
     faults = [
@@ -175,9 +176,19 @@ def differences(account: dict[str, t.Any], places: str, wanted: Expected) -> lis
     return faults
 
 
+def report_of(wanted: Expected) -> dict[str, int]:
+    """Return the counts that the import's report has to have."""
+    return {
+        "jobs": wanted.jobs,
+        "failed": len(wanted.buried),
+        "stored": len(wanted.places),
+        "rejected": len(wanted.rejected),
+    }
+
+
 def tell(account: dict[str, t.Any]) -> None:
     """Print what became of an upload, and why."""
-    jobs = account["jobs"]
+    jobs, report = account["jobs"], account["report"]
     print(f"\n{account['file']}: {account['rows']} rows")
     print(f"  enqueued   {len(jobs):5} jobs")
     print(f"  performed  {count(jobs, 'done'):5} jobs, {account['stored']} places stored")
@@ -192,6 +203,7 @@ def tell(account: dict[str, t.Any]) -> None:
     print(f"  rejected   {len(account['rejected']):5} rows")
     for bad in account["rejected"]:
         print(f"             row {bad['row']}: {bad['reason']}")
+    print(f"  report     {report['jobs']:5} jobs ended, {report['failed']} of them dead")
     sys.stdout.flush()
 
 
@@ -236,7 +248,7 @@ class Site:
             return t.cast(str, response.url).removeprefix(self.url)
 
     def wait_until_ended(self, page: str) -> dict[str, t.Any]:
-        """Return the account of an upload once each of its jobs is done or dead."""
+        """Return the account of an upload once its report is written, after the last job."""
         return awaited("The worker", self.worker, lambda: self._account_if_ended(page))
 
     def read(self, path: str) -> bytes:
@@ -254,8 +266,7 @@ class Site:
 
     def _account_if_ended(self, page: str) -> dict[str, t.Any] | None:
         account: dict[str, t.Any] = json.loads(self.read(f"{page}.json"))
-        ended = all(job["state"] in {"done", "dead"} for job in account["jobs"])
-        return account if ended else None
+        return account if account["report"] else None
 
 
 def awaited(what: str, process: Process, look: t.Callable[[], T | None]) -> T:

@@ -14,7 +14,7 @@ from flask_henri_jobs.errors import JobBusy, UnknownJob
 
 from .extensions import jobs
 from .places import COLUMNS, BadFile, rows_of
-from .tasks import import_rows
+from .tasks import import_rows, report_import
 
 if t.TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
@@ -32,7 +32,7 @@ def index() -> str:
 
 @views.post("/imports")
 def upload() -> ResponseReturnValue:
-    """Take a file, and enqueue a job for each chunk of its rows."""
+    """Take a file, and enqueue a batch of jobs, one for each chunk of its rows."""
     file, size = request.files.get("file"), request.form.get("rows_per_job", 250, type=int)
     if not file or not 1 <= size <= 1000:
         return _front_page("Choose a file, and 1 to 1000 rows for a job."), 400
@@ -44,10 +44,16 @@ def upload() -> ResponseReturnValue:
     now = datetime.now(UTC)
     record = {"_id": import_id, "file": file.filename, "rows": len(rows), "uploaded_at": now}
     jobs.database["imports"].insert_one(record)
-    enqueued = import_rows.delay_many(
-        {"import_id": import_id, "first_row": at + 1, "rows": rows[at : at + size]}
-        for at in range(0, len(rows), size)
-    )
+    with jobs.batch(
+        callback=report_import, callback_args={"import_id": import_id}, name=file.filename
+    ) as batch:
+        enqueued = batch.add_many(
+            import_rows,
+            (
+                {"import_id": import_id, "first_row": at + 1, "rows": rows[at : at + size]}
+                for at in range(0, len(rows), size)
+            ),
+        )
     ids = [job.id for job in enqueued]
     jobs.database["imports"].update_one({"_id": import_id}, {"$set": {"jobs": ids}})
     return redirect(url_for(".show", import_id=import_id), 303)
@@ -106,11 +112,15 @@ def _account_of(import_id: str) -> dict[str, t.Any]:
             (bad for report in reports for bad in report["rejected"]), key=lambda bad: bad["row"]
         ),
         "jobs": [_plain(job) for job in found if job],
+        "report": record.get("report"),
     }
 
 
 def _plain(job: Job) -> dict[str, t.Any]:
-    told = ("id", "state", "attempts", "max_attempts", "error", "dead_reason", "history")
+    told = [
+        *("id", "state", "attempts", "max_attempts"),
+        *("error", "dead_reason", "history", "progress"),
+    ]
     plain = job.to_dict()
     return {"first_row": plain["args"]["first_row"], **{name: plain[name] for name in told}}
 

@@ -14,6 +14,7 @@ from .enqueueing import Enqueuer
 from .errors import ConfigError
 from .finishing import Finisher
 from .process_local import ProcessLocal
+from .registry import Registry
 from .store import Store
 from .store.connection import Connection
 from .store.embedded import EmbeddedServer, share_server
@@ -32,10 +33,12 @@ class AppState:
     """The settings and the store of one app. The store is made anew in each process.
 
     :param make_client: The application's own way to a client, or None.
+    :param tasks: The tasks that are known here.
     """
 
     settings: Settings
     make_client: Callable[[], t.Any] | None = None
+    tasks: Registry = field(default_factory=Registry)
     _opened: ProcessLocal[Opened] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +131,8 @@ class AppState:
         if self.make_client is None:
             # An app that is dropped, as tests do by the hundred, takes its client with it.
             weakref.finalize(self, _close_in, os.getpid(), store.connection)
-        return Opened(store, Enqueuer(settings, store), Finisher(settings, store), server)
+        finisher = Finisher(settings, store, self.tasks)
+        return Opened(store, Enqueuer(settings, store), finisher, server)
 
     def _share_server(self) -> EmbeddedServer:
         folder = self.settings.instance_path / EMBEDDED_FOLDER

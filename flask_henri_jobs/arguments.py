@@ -32,6 +32,10 @@ class Signature:
         named = [p for p in parameters if p.name not in self._rest | self._others]
         self._in_order = tuple(p.name for p in named if p.kind is not Parameter.KEYWORD_ONLY)
         self._names = frozenset(p.name for p in named)
+        self.names = tuple(p.name for p in named)
+        """What it calls its arguments, but for those that it takes as ``*`` and ``**``."""
+        self.takes_others = bool(self._others)
+        """Whether it takes arguments of any name."""
         self._required = frozenset(p.name for p in named if p.default is Parameter.empty)
 
     def bind(self, args: tuple[object, ...], kwargs: t.Mapping[str, object]) -> dict[str, object]:
@@ -39,8 +43,7 @@ class Signature:
 
         :raises InvalidArguments: The function cannot be called so, or an argument has no name.
         """
-        named = dict(zip(self._in_order, args, strict=False))
-        named.update(kwargs)
+        named = {**dict(zip(self._in_order, args, strict=False)), **kwargs} if args else {**kwargs}
         each_has_its_name = len(named) == len(args) + len(kwargs) and not self._by_place
         if each_has_its_name and self._required <= named.keys() <= self._names:
             return named

@@ -9,9 +9,14 @@ from contextvars import ContextVar
 from .clock import to_datetime
 from .errors import OutsideJob
 from .job import Job
+from .progress import Progress, Track
 
 if t.TYPE_CHECKING:
     from datetime import datetime
+
+    from .clock import Moment
+    from .job import Document
+    from .kept_lines import KeptLines
 
 _SLOT = re.compile(r"recurring:.*:(\d+)", re.DOTALL)
 
@@ -21,10 +26,15 @@ _running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running",
 class RunningJob(Job):
     """The job in hand, as its task sees it."""
 
-    __slots__ = ()
+    __slots__ = ("_track", "lines")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(
+        self, job: Job, track: Track | None = None, lines: KeptLines | None = None
+    ) -> None:
         super().__init__(job.row, job._rows)
+        self.lines = lines
+        """What its log lines go to; None where it keeps none."""
+        self._track = Track(job) if track is None else track
 
     @property
     def attempt(self) -> int:
@@ -38,12 +48,37 @@ class RunningJob(Job):
         slot = _SLOT.fullmatch(self.unique_key or "")
         return t.cast("datetime", to_datetime(int(slot[1]))) if slot else self.run_at
 
+    def set_progress(
+        self, done: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Say how far the job is. Outside a job it does nothing (X3).
+
+        It is cheap enough for every turn of a loop: about twice a second what was said last is
+        stored, by another thread, and at the end of the attempt in any case.
+
+        :param done: How much is done, in whatever unit.
+        :param total: How much there is to do, in the same unit.
+        :param message: For people; what is longer than 512 bytes is cut.
+        :raises ConfigError: It is no number from 0 on, or no text.
+        """
+        self._track.set(Progress.read(done, total, message))
+
+    def left(self, at: Moment) -> Document:
+        """Return the fields that the attempt leaves with its job; for its runner, at its end."""
+        return self._track.left(at) | ({} if self.lines is None else self.lines.left())
+
 
 class CurrentJob:
     """Stands for the job in hand, wherever it is used. Outside a job it is false."""
 
     def __bool__(self) -> bool:
         return _running.get() is not None
+
+    def set_progress(self, *args: t.Any, **kwargs: t.Any) -> None:
+        """Say how far the job is, if there is one: a task's function may be called by anybody."""
+        running = _running.get()
+        if running is not None:
+            running.set_progress(*args, **kwargs)
 
     def __getattr__(self, name: str) -> t.Any:
         running = _running.get()
@@ -61,6 +96,11 @@ class CurrentJob:
 
 current_job: RunningJob = t.cast("RunningJob", CurrentJob())
 """The job in hand; false outside a job."""
+
+
+def job_in_hand() -> RunningJob | None:
+    """Return the job in hand, if there is one."""
+    return _running.get()
 
 
 class entered:  # noqa: N801 - used as a statement

@@ -54,7 +54,8 @@ class Enqueuer:
             now = self.now()
         # The tenant of a request is asked for once, and not for each job.
         with tenant_scope(tenant_in_scope()):
-            rows = [self.row(task, args, overrides, now) for args in many]
+            maker = RowMaker(task, overrides, self.settings, now)
+            rows = [maker.row(args) for args in many]
         return self._inbox(overrides).add_many(rows, overrides.on_conflict)
 
     def row(
@@ -89,32 +90,82 @@ def row_of(
 
     :raises ConfigError: An option names another tenant than the one in scope (T1).
     """
-    tenant = _tenant(overrides)
-    # A key that is made by a callable is made for the tenant whose job it is.
-    with tenant_scope(tenant):
-        unique_key = _unique_key(task, args, overrides, tenant)
-        concurrency_key = _concurrency_key(task, args)
+    return RowMaker(task, overrides, settings, now).row(args)
+
+
+class RowMaker:
+    """Makes the documents of new jobs of one task, with the same options and at one moment.
+
+    :raises ConfigError: An option names another tenant than the one in scope (T1).
+    """
+
+    def __init__(
+        self,
+        task: Task[..., t.Any] | str,
+        overrides: Overrides,
+        settings: Settings,
+        now: Moment,
+    ) -> None:
+        self._task = task
+        self._overrides = overrides
+        self._now = now
+        self._most_bytes = settings.max_args_bytes
+        self._tenant = _tenant(overrides)
+        self._alike = _alike(task, overrides, settings, now, self._tenant)
+        has_keys = overrides.unique is not None or not (isinstance(task, str) or task.has_no_keys)
+        self._has_keys = has_keys
+
+    def row(self, args: object) -> Document:
+        """Return the document of a job with these arguments."""
+        row = self._alike.copy()
+        row["_id"] = self._overrides.id or new_id(self._now)
+        row["args"] = encode(args, "args", self._most_bytes)
+        if self._has_keys:
+            row.update((key, value) for key, value in self._keys(args) if value is not None)
+        return row
+
+    def _keys(self, args: object) -> tuple[tuple[str, str | None], ...]:
+        # A key that is made by a callable is made for the tenant whose job it is.
+        with tenant_scope(self._tenant):
+            return (
+                ("unique_key", _unique_key(self._task, args, self._overrides, self._tenant)),
+                ("concurrency_key", _concurrency_key(self._task, args)),
+            )
+
+
+def _alike(
+    task: Task[..., t.Any] | str,
+    overrides: Overrides,
+    settings: Settings,
+    now: Moment,
+    tenant: str | None,
+) -> Document:
+    """Return what the documents have in common: an option, or else the task's, or the app's."""
     defaults = _NO_DEFAULTS if isinstance(task, str) else task.defaults
     run_at = _due(now, overrides)
     return new_row(
-        id=overrides.id or new_id(now),
+        id="",
         name=task if isinstance(task, str) else task.name,
-        args=encode(args, "args", settings.max_args_bytes),
+        args="",
         now=now,
         run_at=run_at,
         queue=overrides.queue or defaults.queue or settings.default_queue,
         priority=_first(overrides.priority, defaults.priority, settings.priority),
         max_attempts=_first(overrides.max_attempts, defaults.max_attempts, settings.max_attempts),
-        timeout_ms=millis(settings.timeout) if settings.timeout else None,
-        unique_key=unique_key,
-        concurrency_key=concurrency_key,
+        timeout_ms=_millis(overrides.timeout or defaults.timeout or settings.timeout),
         expires_at=_expiry(run_at, overrides.expires or defaults.expires),
         tenant=tenant,
+        tags=[*overrides.tags] if overrides.tags else None,
+        redact=[*defaults.redact] or None,
     )
 
 
 def _first(*values: int | None) -> int:
     return next(value for value in values if value is not None)
+
+
+def _millis(duration: timedelta | None) -> int | None:
+    return None if duration is None else millis(duration)
 
 
 def _due(now: Moment, overrides: Overrides) -> Moment:

@@ -146,6 +146,12 @@ class StoreUnavailable(HenriJobsError):
         self.maybe_stored = maybe_stored
 
 
+class ThreadsStuck(HenriJobsError):
+    """So many jobs did not end when they were told to that the worker has stopped (W7)."""
+
+    code = "THREADS_STUCK"
+
+
 class TransactionRefused(HenriJobsError):
     """A session cannot carry jobs: no transaction, no replica set, or another deployment (X1)."""
 

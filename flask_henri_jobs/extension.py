@@ -83,7 +83,7 @@ class HenriJobs(Operations):
             **self._overrides,
         )
         group = self._register(app, settings.collection, settings.tenant)
-        self._states[app] = AppState(settings, self._client)
+        self._states[app] = AppState(settings, self._client, self.tasks)
         add_commands(app, self, group)
 
     def _register(self, app: Flask, collection: str, tenant: Tenant | None) -> str:
@@ -294,7 +294,9 @@ class HenriJobs(Operations):
     def with_settings(self, app: Flask, **settings: t.Any) -> Iterator[AppState]:
         """Give an app other settings within the block, and a store of its own; for tests."""
         before = self.state_of(app)
-        state = AppState(dataclasses.replace(before.settings, **settings), before.make_client)
+        state = AppState(
+            dataclasses.replace(before.settings, **settings), before.make_client, self.tasks
+        )
         self._states[app] = state
         try:
             yield state

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, field as field_of
 from datetime import datetime
 
 from .batch import Batch, callback_key, callbacks_after, final_counts, summary
 from .clock import Moment, to_moment
 from .codec import decode, encode
 from .durations import millis, to_duration
-from .errors import ConfigError
+from .errors import ConfigError, HenriJobsError
 from .ids import new_id
 from .job import DEAD, DONE
+from .log import logger
 from .options import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from .registry import Registry
 from .store.connection import answering
 from .store.documents import new_row
 from .store.tallies import Ended
+from .tenant import tenant_scope
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +29,10 @@ if t.TYPE_CHECKING:
     from .job import Document, Job
     from .settings import Settings
     from .store import Store
+
+
+KEY_ERRORS = (HenriJobsError, LookupError, TypeError, ValueError, AttributeError)
+"""What a function that makes the key of a limit raises about arguments that it does not expect."""
 
 
 class Ending(t.NamedTuple):
@@ -44,10 +51,14 @@ NOTHING_YET = Ending()
 
 @dataclass(frozen=True, slots=True)
 class Finisher:
-    """Ends batches. Any process may try at any time, several at once, and one does."""
+    """Ends batches. Any process may try at any time, several at once, and one does.
+
+    :param tasks: What is known here of the tasks of callbacks; a process may know none.
+    """
 
     settings: Settings
     store: Store
+    tasks: Registry = field_of(default_factory=Registry)
 
     def finish(self, batch: Batch) -> Ending:
         """End a batch if it is sealed and no member waits or runs.
@@ -101,6 +112,7 @@ class Finisher:
         now = self.store.clock.now()
         stored = batch.row.get(f"{field}_options")
         options = _Options(json.loads(stored) if stored else {}, self.settings, now)
+        tenant = options.tenant or batch.tenant
         return self.store.inbox.add(
             new_row(
                 id=new_id(now),
@@ -113,9 +125,27 @@ class Finisher:
                 max_attempts=options.max_attempts,
                 timeout_ms=options.timeout_ms,
                 unique_key=callback_key(batch.id, field),
-                tenant=options.tenant or batch.tenant,
+                concurrency_key=self._concurrency_key(batch.row[field], args, tenant),
+                tenant=tenant,
+                tags=options.texts("tags"),
+                redact=options.texts("redact"),
             )
         )
+
+    def _concurrency_key(self, name: str, args: dict[str, t.Any], tenant: str | None) -> str | None:
+        """Return the bucket of a callback, or None: then a runner that knows its task sees to it.
+
+        A key that cannot be told is that runner's as well: the batch ends all the same.
+        """
+        task = self.tasks.find(name)
+        if task is None:
+            return None
+        try:
+            with tenant_scope(tenant):
+                return task.concurrency_key(args)
+        except KEY_ERRORS:
+            logger.exception("The key of the limit of the callback %r is not known.", name)
+            return None
 
 
 def stored_options(row: Document, now: Moment, *, at: datetime | None, tenant: str | None) -> str:
@@ -129,6 +159,8 @@ def stored_options(row: Document, now: Moment, *, at: datetime | None, tenant: s
         "maxAttempts": row["max_attempts"],
         "priority": row["priority"],
         "queue": row["queue"],
+        "tags": row.get("tags"),
+        "redact": row.get("redact"),
         "tenant": tenant,
         "timeout": row["timeout_ms"],
         "at": to_moment(at) if at else None,
@@ -180,6 +212,13 @@ class _Options:
         except (TypeError, ValueError):
             return self._now
         return self._number("at", self._now + (self._millis("wait", None) or 0))
+
+    def texts(self, name: str) -> list[str] | None:
+        """Return a list of texts; None where there is none."""
+        texts = self._given.get(name)
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return None
+        return texts or None
 
     def _text(self, name: str) -> str | None:
         value = self._given.get(name)

@@ -12,7 +12,8 @@ if t.TYPE_CHECKING:
     from .clock import Moment
 
 _COUNTER_BITS = 26
-_RANDOM_BITS = 48
+_RANDOM_BYTES = 6
+_DRAWN_AT_ONCE = 64
 
 
 class IdMaker:
@@ -26,6 +27,7 @@ class IdMaker:
         self._lock = threading.Lock()
         self._moment = 0
         self._counter = 0
+        self._random = b""
         # The counter starts anew in a child of a fork, which would otherwise repeat its parent's.
         os.register_at_fork(after_in_child=self._start_over)
 
@@ -41,25 +43,26 @@ class IdMaker:
                 if self._counter >> _COUNTER_BITS:
                     self._moment += 1
                     self._counter = 0
-            return _uuid7_text(self._moment, self._counter)
+            return self._text()
+
+    def _text(self) -> str:
+        """Return a UUIDv7 of the moment and the counter."""
+        moment = f"{self._moment & 0xFFFF_FFFF_FFFF:012x}"
+        high, low = self._counter >> 14, self._counter & 0x3FFF
+        # Version 7 stands before the upper half of the counter, the variant before the lower.
+        return f"{moment[:8]}-{moment[8:]}-7{high:03x}-{0x8000 | low:04x}-{self._draw().hex()}"
+
+    def _draw(self) -> bytes:
+        # A question to the system costs more than the rest of an id.
+        if not self._random:
+            self._random = os.urandom(_RANDOM_BYTES * _DRAWN_AT_ONCE)
+        drawn, self._random = self._random[:_RANDOM_BYTES], self._random[_RANDOM_BYTES:]
+        return drawn
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()
         self._moment = 0
-
-
-def _uuid7_text(moment: Moment, counter: int) -> str:
-    high, low = counter >> 14, counter & 0x3FFF
-    value = (
-        (moment & 0xFFFF_FFFF_FFFF) << 80
-        | 0x7000 << 64
-        | high << 64
-        | 0b10 << 62
-        | low << _RANDOM_BITS
-        | int.from_bytes(os.urandom(6), "big")
-    )
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        self._random = b""
 
 
 new_id = IdMaker()

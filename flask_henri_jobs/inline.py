@@ -10,6 +10,7 @@ from . import signals
 from .enqueueing import row_of
 from .errors import JobFailed
 from .job import DONE, RUNNING, Document, Job
+from .logs import tell_of_jobs
 from .outcome import Done, Snoozed
 from .signals import emit
 
@@ -18,6 +19,7 @@ if t.TYPE_CHECKING:
 
     from .clock import Moment
     from .options import Overrides
+    from .progress import Track
     from .settings import Settings
     from .task import Task
 
@@ -38,7 +40,14 @@ def perform_inline(
     row = row_of(task, args, overrides, settings, _local_now())
     row |= {"state": RUNNING, "attempts": 1, "started_at": _local_now()}
     job = Job(row, Kept(row))
-    execution = Execution(app, job, task, task.policy(settings.backoff), _local_now)
+
+    def progressed(track: Track) -> None:
+        row["progress"] = track.take().stored(_local_now())
+        emit(signals.job_progressed, app, job=job)
+
+    policy = task.policy(settings.backoff)
+    execution = Execution(app, job, task, policy, _local_now, on_progress=progressed)
+    tell_of_jobs()
     # An empty context: a runner has no request either.
     ending = Context().run(execution.run)
     if ending.raised is not None:
@@ -49,6 +58,7 @@ def perform_inline(
         raise JobFailed(f"Job {job.id} ({job.name}) expired before it was begun.")
     done = ending.outcome
     row |= {"state": DONE, "finished_at": done.at, "duration_ms": done.duration}
+    row |= done.left | done.result.fields()
     emit(signals.job_succeeded, app, job=job, result=ending.returned, duration=job.duration)
     return job
 

@@ -8,7 +8,9 @@ from datetime import datetime, timedelta
 
 from .clock import to_datetime
 from .codec import decode
+from .durations import Duration, to_duration
 from .errors import JobFailed
+from .redaction import concealed_row
 
 if t.TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,8 +122,51 @@ def _history(value: t.Any) -> list[PastAttempt]:
     ]
 
 
-def _progress(value: t.Any) -> Document | None:
-    return None if value is None else {**value, "at": to_datetime(value.get("at"))}
+def _result(value: t.Any) -> t.Any:
+    return decode(value, "result")
+
+
+class JobProgress(t.TypedDict):
+    """How far a job said that it is."""
+
+    done: float
+    total: float | None
+    message: str | None
+    at: datetime
+
+
+class LogLine(t.TypedDict):
+    """A log line that a job has kept."""
+
+    at: datetime
+    attempt: int
+    level: str
+    logger: str
+    message: str
+
+
+def _log_lines(value: t.Any) -> list[LogLine]:
+    return [
+        LogLine(
+            at=_moment(line.get("at")),
+            attempt=_number(line.get("attempt")),
+            level=_text(line.get("level")),
+            logger=_text(line.get("logger")),
+            message=_text(line.get("message")),
+        )
+        for line in (value or {}).get("lines", ())
+    ]
+
+
+def _dropped_lines(value: t.Any) -> int:
+    return _number((value or {}).get("dropped"))
+
+
+def _progress(value: t.Any) -> JobProgress | None:
+    if value is None:
+        return None
+    done, total, message = (value.get(name) for name in ("done", "total", "message"))
+    return JobProgress(done=done, total=total, message=message, at=_moment(value.get("at")))
 
 
 class Job:
@@ -156,8 +201,15 @@ class Job:
     error = Field("error_message", _optional_text)
     error_stack = Field("error_stack", _optional_text)
     history = Field("history", _history)
-    result = Field("result", decode)
+    result = Field("result", _result)
+    """What the task returned, where it was declared with ``store_result=True`` (X3)."""
+    result_error = Field("result_error", _optional_text)
+    """Why a result that was to be stored is not."""
     progress = Field("progress", _progress)
+    logs = Field("logs", _log_lines)
+    """The newest lines that it has logged, where its task was declared with ``keep_logs``."""
+    logs_dropped = Field("logs", _dropped_lines)
+    """How many older lines there were."""
     tags = Field("tags", _tags)
     headers = Field("headers", _headers)
     tenant = Field("tenant", _optional_text)
@@ -192,7 +244,7 @@ class Job:
 
     def with_row(self, row: Mapping[str, t.Any]) -> Job:
         """Return this job as another snapshot shows it."""
-        return Job(row, self._rows)
+        return Job(row, self._rows, created=self.created)
 
     def refresh(self) -> t.Self:
         """Take a new snapshot, into this very object, and return it.
@@ -202,22 +254,32 @@ class Job:
         self.row = self._source().row_of(self.id)
         return self
 
-    def wait(self, timeout: float | timedelta | None = None) -> t.Any:
+    def wait(self, timeout: Duration | None = None) -> t.Any:
         """Wait for the job's end and return its result, None where it stores none.
 
-        :param timeout: Seconds, or a ``timedelta``; None waits as long as it takes.
+        :param timeout: Seconds, a ``timedelta``, or text such as ``"5m"``; None waits as long as
+            it takes.
         :raises JobFailed: The job is dead.
         :raises WaitTimeout: It has not ended in time.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = None if timeout is None else to_duration(timeout, "timeout").total_seconds()
         self.row = self._source().wait_for_end(self.id, seconds)
         if self.state == DEAD:
             raise JobFailed(f"Job {self.id} ({self.name}) is dead: {self.error}")
         return self.result
 
     def to_dict(self) -> dict[str, t.Any]:
-        """Return the job as JSON has it: moments as ISO 8601, durations as ``…_ms``."""
-        return _plain(self)
+        """Return the job as JSON has it: moments as ISO 8601, durations as ``…_ms``.
+
+        What its task redacts is not in it.
+        """
+        return _plain(self.concealed())
+
+    def concealed(self) -> Job:
+        """Return the job as it may be shown: without the arguments that its task redacts."""
+        if not self.row.get("redact"):
+            return self
+        return Job(concealed_row(self.row), self._rows, created=self.created)
 
     def _source(self) -> Rows:
         if self._rows is None:
@@ -253,7 +315,10 @@ _SHOWN = [
     "error_stack",
     "dead_reason",
     "history",
+    "result_error",
     "progress",
+    "logs",
+    "logs_dropped",
     "tags",
     "tenant",
     "batch_id",

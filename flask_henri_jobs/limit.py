@@ -32,6 +32,17 @@ class Limit:
     most: int
     key: Key | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The arguments that the key is made of, where it names any."""
+        match self.key:
+            case str() as name:
+                return (name,)
+            case tuple() as names:
+                return names
+            case _:
+                return ()
+
     @classmethod
     def read(cls, option: object, task: str, parameters: t.Collection[str]) -> Limit:
         """Return the limit that a task's ``concurrency=`` stands for.

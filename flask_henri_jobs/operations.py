@@ -242,6 +242,14 @@ class Operations:
         }
         return {state: _pruned(self.state.store, state, time) for state, time in kept.items()}
 
+    def wake(self, queue: str) -> None:
+        """Have the runners of a queue look for jobs at once.
+
+        It is for jobs that nothing rang for, such as those that another program stored: they
+        would be found by polling (W3).
+        """
+        self.state.store.wakeups.ring(checked_name(queue, "queue", error=InvalidFilter))
+
     @property
     def batches(self) -> BatchOperations:
         """The batches: ``get``, ``list``, ``jobs``, ``cancel``, ``delete``, ``open``."""

@@ -8,10 +8,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from .backoff import Backoff
-from .checks import checked_choice, checked_int, checked_moment, checked_name, kind_of, shown
+from .checks import (
+    checked_bool,
+    checked_choice,
+    checked_duration,
+    checked_int,
+    checked_moment,
+    checked_name,
+    kind_of,
+    shown,
+)
 from .durations import Duration, millis, to_duration
 from .errors import ConfigError
 from .job import OWN_KEYS
+from .kept_lines import MOST_LINES, USUAL_LINES
 from .refused_options import refuse_for_enqueue, refuse_for_task
 from .tenant import as_tenant
 
@@ -23,7 +33,9 @@ if t.TYPE_CHECKING:
 
 LOWEST_PRIORITY, HIGHEST_PRIORITY = 100, -100
 MOST_ATTEMPTS = 1_000_000
+SHORTEST_TIMEOUT = timedelta(milliseconds=1)
 LONGEST_KEY = 512
+MOST_TAGS = 20
 
 RECURRENCE = ("cron", "every", "timezone", "overlap", "misfire")
 """The options that make a task recur."""
@@ -39,10 +51,14 @@ class TaskOptions(t.TypedDict, total=False):
     queue: str
     priority: int
     max_attempts: int
+    timeout: Duration
     unique: UniqueOption
     concurrency: ConcurrencyOption
     rate: RateOption
     expires: Duration
+    store_result: bool
+    keep_logs: bool | int
+    redact: tuple[str, ...] | list[str]
     backoff: Backoff | Mapping[str, t.Any]
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     discard_on: type[BaseException] | tuple[type[BaseException], ...]
@@ -62,9 +78,11 @@ class EnqueueOptions(t.TypedDict, total=False):
     queue: str
     priority: int
     max_attempts: int
+    timeout: Duration
     unique: str | None
     on_conflict: OnConflict
     expires: Duration | datetime
+    tags: tuple[str, ...] | list[str]
     tenant: str | None
     session: Session | None
 
@@ -79,10 +97,12 @@ class Overrides:
     queue: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
+    timeout: timedelta | None = None
     unique: str | None = None
     never_unique: bool = False
     on_conflict: OnConflict = "return"
     expires: timedelta | datetime | None = None
+    tags: tuple[str, ...] | None = None
     tenant: str | None = None
     no_tenant: bool = False
     session: Session | None = None
@@ -91,7 +111,7 @@ class Overrides:
     def read(cls, given: Mapping[str, t.Any]) -> Overrides:
         """Check the options of an enqueue.
 
-        :raises ConfigError: One is unknown, of a later version, or has a bad value.
+        :raises ConfigError: One is unknown, or has a bad value.
         """
         refuse_for_enqueue(given, EnqueueOptions.__annotations__)
         if given.get("wait") is not None and given.get("at") is not None:
@@ -130,10 +150,14 @@ class TaskDefaults:
     queue: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
+    timeout: timedelta | None = None
     unique: UniqueOption = False
     concurrency: ConcurrencyOption | None = None
     rate: RateOption | None = None
     expires: timedelta | None = None
+    store_result: bool = False
+    keep_logs: int = 0
+    redact: tuple[str, ...] = ()
     backoff: Mapping[str, t.Any] | Backoff | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     discard_on: tuple[type[BaseException], ...] = field(default=())
@@ -144,7 +168,7 @@ class TaskDefaults:
         """Check the options of a task.
 
         :param where: The task, for the messages.
-        :raises ConfigError: One is unknown, of a later version, Celery's, or has a bad value.
+        :raises ConfigError: One is unknown, Celery's, or has a bad value.
         """
         refuse_for_task(given, TaskOptions.__annotations__, where)
         used = {name: value for name, value in given.items() if value is not None}
@@ -181,6 +205,11 @@ def as_attempts(value: object, where: str) -> int:
     return checked_int(value, where, 1, MOST_ATTEMPTS)
 
 
+def as_timeout(value: object, where: str) -> timedelta:
+    """Return how long one attempt may take."""
+    return checked_duration(value, where, SHORTEST_TIMEOUT)
+
+
 def as_key(value: object, where: str) -> str:
     """Return a unique key that a user chose."""
     if not isinstance(value, str):
@@ -195,6 +224,18 @@ def as_key(value: object, where: str) -> str:
             hint="Begin it with the task's name.",
         )
     return key
+
+
+def as_tags(value: object, where: str) -> tuple[str, ...]:
+    """Return what jobs are found by, in the order given and each once."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(
+            f"{where} is {shown(value)}.", hint='Give a tuple of texts, such as ("order:42",).'
+        )
+    if len(value) > MOST_TAGS:
+        raise ConfigError(f"{where} has {len(value)} tags.", hint=f"Give at most {MOST_TAGS}.")
+    read = (checked_name(tag, f"{where}[{at}]") for at, tag in enumerate(value))
+    return tuple(dict.fromkeys(read))
 
 
 def as_session(value: t.Any, where: str) -> Session:
@@ -239,6 +280,21 @@ def _as_lifetime(value: object, where: str) -> timedelta:
     return lifetime
 
 
+def _as_lines(value: object, where: str) -> int:
+    if isinstance(value, bool):
+        return USUAL_LINES if value else 0
+    return checked_int(value, where, 1, MOST_LINES)
+
+
+def _as_redacted(value: object, where: str) -> tuple[str, ...]:
+    # The task sees that it has them.
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(dict.fromkeys(value))
+    raise ConfigError(
+        f"{where} is {shown(value)}.", hint='Give a tuple of arguments, such as ("email",).'
+    )
+
+
 def _as_backoff(value: object, where: str) -> Mapping[str, t.Any] | Backoff:
     # Only checked here: what it leaves out comes from the settings, which no task has seen yet.
     Backoff.read(value, where)
@@ -263,11 +319,15 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "queue": as_queue,
     "priority": as_priority,
     "max_attempts": as_attempts,
+    "timeout": as_timeout,
     "unique": _as_unique,
     # The task reads it: a key is checked against the arguments that the task takes.
     "concurrency": lambda value, _where: value,
     "rate": lambda value, _where: value,
     "expires": _as_lifetime,
+    "store_result": checked_bool,
+    "keep_logs": _as_lines,
+    "redact": _as_redacted,
     "backoff": _as_backoff,
     "retry_on": _as_errors,
     "discard_on": _as_errors,
@@ -280,9 +340,11 @@ _ENQUEUE: dict[str, Callable[[t.Any, str], t.Any]] = {
     "queue": as_queue,
     "priority": as_priority,
     "max_attempts": as_attempts,
+    "timeout": as_timeout,
     "unique": as_key,
     "on_conflict": _as_conflict,
     "expires": _as_expiry,
+    "tags": as_tags,
     "tenant": as_tenant,
     "session": as_session,
 }

@@ -10,10 +10,20 @@ from datetime import datetime
 from .backoff import Backoff
 from .clock import Moment, to_moment
 from .durations import millis, to_duration
-from .errors import ConfigError, Discard, JobCancelled, JobTimeout, Retry, Snooze, Verdict
+from .errors import (
+    ConfigError,
+    Discard,
+    Interruption,
+    JobCancelled,
+    JobTimeout,
+    Retry,
+    Snooze,
+    Verdict,
+)
+from .result import NO_RESULT, Result
 
 if t.TYPE_CHECKING:
-    from .job import Job
+    from .job import Document, Job
 
 MOST_MESSAGE_BYTES = 4 * 1024
 MOST_STACK_BYTES = 32 * 1024
@@ -65,54 +75,59 @@ class Attempt:
     :param at: When it ended.
     :param duration: How long it took, in milliseconds.
     :param raised: What the task raised.
-    :param result: What it returned, encoded; None where the task stores no result.
+    :param result: What is stored of what it returned.
     """
 
     at: Moment
     duration: int
     raised: BaseException | None = None
-    result: str | None = None
+    result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
+class _Ending:
+    """What every outcome has.
+
+    :param left: Fields that the attempt leaves with its job, however it ended.
+    """
+
+    at: Moment
+    left: Document = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done(_Ending):
     """The task returned."""
 
-    at: Moment
     duration: int
-    result: str | None = None
+    result: Result = NO_RESULT
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Again:
+class Again(_Ending):
     """The job goes back and waits until ``run_at``; the attempt counts."""
 
-    at: Moment
     duration: int
     run_at: Moment
     failure: Failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Snoozed:
+class Snoozed(_Ending):
     """The job goes back and waits until ``run_at``, as if it had not been begun."""
 
-    at: Moment
     run_at: Moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HandedBack:
+class HandedBack(_Ending):
     """The job was not begun, and goes back to its place as if it had not been claimed."""
-
-    at: Moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dead:
+class Dead(_Ending):
     """The job is kept, with a reason, until somebody retries or deletes it."""
 
-    at: Moment
     duration: int
     reason: str
     failure: Failure
@@ -123,7 +138,7 @@ Outcome: t.TypeAlias = Done | Again | Snoozed | HandedBack | Dead
 
 def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:
     """Say how an attempt at a job ends (Q5)."""
-    raised = _only_verdict(attempt.raised)
+    raised = unwrapped(attempt.raised)
     match raised:
         case None:
             return Done(at=attempt.at, duration=attempt.duration, result=attempt.result)
@@ -161,11 +176,14 @@ def expired(at: Moment) -> Dead:
     return Dead(at=at, duration=0, reason="expired", failure=failure)
 
 
-def _only_verdict(raised: BaseException | None) -> BaseException | None:
-    """Return the verdict in a group that holds exactly that, as ``asyncio.TaskGroup`` raises it."""
+def unwrapped(raised: BaseException | None) -> BaseException | None:
+    """Return the verdict in a group that holds exactly that, as ``asyncio.TaskGroup`` raises it.
+
+    So it is with what the runner threw into a task of the group.
+    """
     while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
         only = raised.exceptions[0]
-        if not isinstance(only, BaseExceptionGroup | Verdict):
+        if not isinstance(only, BaseExceptionGroup | Verdict | Interruption):
             break
         raised = only
     return raised

@@ -22,6 +22,9 @@ HIGHEST_WEIGHT = 100
 MOST_SHARES = 16
 """Queues with weights: each is asked on its own in every claim."""
 
+MOST_REMEMBERED = 2_000
+"""Claimed jobs whose turns can be taken back; a runner holds fewer that have not begun."""
+
 _HINT = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
 _NUMERIC = re.compile(r"[-+]?[\d.,]*")
 
@@ -90,6 +93,13 @@ class QueueSelection:
 ALL_QUEUES = QueueSelection()
 
 
+class Start(t.NamedTuple):
+    """A job's place in the turns: its share, and the shares that had due jobs as well."""
+
+    share: str
+    waiting: frozenset[str]
+
+
 class QueueTurns:
     """The queues of one runner, and whose turn it is: smooth weighted round robin.
 
@@ -105,10 +115,22 @@ class QueueTurns:
             dict(zip(selection.names, weights, strict=True)) if weights is not None else {}
         )
         self._credit = dict.fromkeys(self._weights, 0)
+        self._before: dict[str, dict[str, int]] = {}
+
+    @property
+    def are_weighted(self) -> bool:
+        """Whether starts are shared out, and not in one order."""
+        return bool(self._weights)
 
     def shares(self, with_work: Callable[[], Collection[str]]) -> dict[str, Sequence[str]]:
         """Return the queues that are served together, as the selection has them."""
         return self.selection.shares(with_work)
+
+    def plan(self) -> QueueTurns:
+        """Return the turns from here on, for jobs of which it is not known yet who gets them."""
+        turns = QueueTurns(self.selection)
+        turns._credit = dict(self._credit)
+        return turns
 
     def next(self, waiting: Collection[str]) -> str:
         """Return whose turn it is. It stays so until that share was :meth:`served`.
@@ -125,6 +147,25 @@ class QueueTurns:
             self._credit[one] = self._credit[one] + weight if one in waiting else 0
         if self._weights:
             self._credit[share] -= sum(self._weights[one] for one in waiting)
+
+    def take(self, starts: Mapping[str, Start]) -> None:
+        """Count jobs that were claimed, in their order.
+
+        :param starts: Their places in the turns, by their ids.
+        """
+        if not self._weights:
+            return
+        for job_id, start in starts.items():
+            self._before[job_id] = dict(self._credit)
+            self.served(start.share, start.waiting)
+        while len(self._before) > MOST_REMEMBERED:
+            del self._before[next(iter(self._before))]
+
+    def hand_back(self, job_ids: Iterable[str]) -> None:
+        """Take back the turns of the last jobs that were claimed: they were not begun."""
+        known = [self._before.pop(job_id) for job_id in job_ids if job_id in self._before]
+        if known:
+            self._credit = known[0]
 
     def _claim_of(self, share: str) -> int:
         return self._credit[share] + self._weights[share]

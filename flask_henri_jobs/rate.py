@@ -102,6 +102,11 @@ class Lane:
             return cls(limit.group, limit.most, rate)
         return None if rate is None else cls(rate.group, None, rate)
 
+    @property
+    def is_rated(self) -> bool:
+        """Whether its jobs are counted as they begin."""
+        return self.rate is not None
+
     def rate_bucket(self, key: str | None) -> str:
         """Return what a job with a key is counted by in the lane's rate."""
         assert self.rate is not None
@@ -123,6 +128,21 @@ def refuse_other_key(limit: Limit | None, rate: Rate | None, task: str) -> None:
             f"concurrency= and rate= of the task {task} have different keys.",
             hint="Give both the same key, or the rate none.",
         )
+
+
+def lane_of(key: str, groups: Mapping[str, Lane]) -> Lane | None:
+    """Return what holds back the jobs of a key."""
+    group = group_of(key, groups)
+    return None if group is None else groups[group]
+
+
+def group_of(key: str, groups: Mapping[str, Lane]) -> str | None:
+    """Return the group of a key, ``group`` or ``group:value``: the longest that is known."""
+    while key not in groups:
+        key, colon, _ = key.rpartition(":")
+        if not colon:
+            return None
+    return key
 
 
 def _starts(value: object, where: str) -> tuple[int, int]:

@@ -15,17 +15,17 @@ def refuse_for_task(given: Mapping[str, t.Any], known: Mapping[str, t.Any], wher
     """Refuse what ``@jobs.task`` does not take.
 
     :param where: The task, for the message.
-    :raises ConfigError: An option is Celery's, of a later version, or unknown.
+    :raises ConfigError: An option is Celery's, or unknown.
     """
-    _refuse(given, known, where, CELERY_TASK, LATER_TASK)
+    _refuse(given, known, where, CELERY_TASK)
 
 
 def refuse_for_enqueue(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
     """Refuse what ``using()`` and ``jobs.enqueue()`` do not take.
 
-    :raises ConfigError: An option is Celery's, of a later version, or unknown.
+    :raises ConfigError: An option is Celery's, or unknown.
     """
-    _refuse(given, known, "an enqueue", CELERY_ENQUEUE, LATER_ENQUEUE)
+    _refuse(given, known, "an enqueue", CELERY_ENQUEUE)
 
 
 def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
@@ -33,7 +33,7 @@ def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> 
 
     :raises ConfigError: An option is unknown.
     """
-    _refuse(given, known, "jobs.batch()", {}, {})
+    _refuse(given, known, "jobs.batch()", {})
 
 
 def _refuse(
@@ -41,34 +41,16 @@ def _refuse(
     known: Mapping[str, t.Any],
     where: str,
     celery: Mapping[str, str],
-    later: Mapping[str, str],
 ) -> None:
     for name in given:
         if name in known:
             continue
-        if name in later:
-            raise ConfigError(
-                f"The option {name}= of {where} comes with a later version.", hint=later[name]
-            )
         if name in celery:
             raise ConfigError(
                 f"There is no option {name}= of {where}; it is Celery's.", hint=celery[name]
             )
         raise ConfigError(f"There is no option {name}= of {where}.", hint=did_you_mean(name, known))
 
-
-LATER_TASK: t.Final[Mapping[str, str]] = {
-    "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
-    "store_result": "Have the task store what it makes.",
-    "redact": "Pass an id, and load what is secret inside the task.",
-    "keep_logs": "Send the log to a handler of your own.",
-}
-"""What a later version takes. It is no typing error, so nothing like it is suggested."""
-
-LATER_ENQUEUE: t.Final[Mapping[str, str]] = {
-    "timeout": "Set HENRI_JOBS_TIMEOUT, which is every task's, or leave it out.",
-    "tags": "Pass what the job is about as an argument.",
-}
 
 CELERY_TASK: t.Final[Mapping[str, str]] = {
     "rate_limit": "Say rate=, which holds over all workers.",
@@ -83,16 +65,38 @@ CELERY_TASK: t.Final[Mapping[str, str]] = {
     "retry_backoff_max": 'Say backoff={"max": ...}.',
     "retry_jitter": 'Say backoff={"jitter": ...}.',
     "throws": "Say discard_on=.",
+    "time_limit": "Say timeout=.",
+    "soft_time_limit": "Say timeout=.",
     "acks_late": "Leave it out: a job is always acknowledged by its outcome.",
     "acks_on_failure_or_timeout": "Leave it out: a failure is retried, and then kept.",
-    "reject_on_worker_lost": "Leave it out: a lost job is always put back.",
-    "ignore_result": "Leave it out: a result is not stored unless it is asked for.",
-    "serializer": "Leave it out: arguments are JSON.",
-    "base": "Subclassing a task is not supported; wrap the function.",
-    "shared": "Leave it out.",
+    **dict.fromkeys(
+        ("acks_on_failure", "acks_on_timeout"), "Leave it out: a failure is retried, and then kept."
+    ),
+    **dict.fromkeys(
+        ("reject_on_worker_lost", "retry_on_worker_lost"),
+        "Leave it out: a lost job is always put back.",
+    ),
+    "ignore_result": "Leave it out: a result is stored only with store_result=True.",
+    "store_errors_even_if_ignored": "Leave it out: a job keeps its error and its history.",
+    **dict.fromkeys(
+        ("serializer", "compression", "typing", "pydantic"),
+        "Leave it out: arguments are JSON, and checked against the function.",
+    ),
+    **dict.fromkeys(
+        ("backend", "resultrepr_maxsize", "trail", "send_events"),
+        "Leave it out: all that is known of a job is in the database.",
+    ),
+    **dict.fromkeys(
+        ("base", "abstract", "Strategy", "Request", "request"),
+        "Wrap the function: a task is its function, and current_job the job in hand.",
+    ),
+    **dict.fromkeys(
+        ("before_start", "on_success", "on_retry", "on_failure", "after_return"),
+        "Connect to the signals job_started, job_succeeded, job_retried and job_died.",
+    ),
+    **dict.fromkeys(("shared", "on_replace", "on_bound"), "Leave it out."),
     "track_started": "Leave it out: started_at is always written.",
-    "routing_key": "Say queue=.",
-    "exchange": "Say queue=.",
+    **dict.fromkeys(("routing_key", "exchange"), "Say queue=."),
 }
 
 CELERY_ENQUEUE: t.Final[Mapping[str, str]] = {
@@ -101,9 +105,22 @@ CELERY_ENQUEUE: t.Final[Mapping[str, str]] = {
     "task_id": "Say id=.",
     "routing_key": "Say queue=.",
     "exchange": "Say queue=.",
+    "time_limit": "Say timeout=.",
+    "soft_time_limit": "Say timeout=.",
     "link": "Enqueue the next job at the end of the task.",
     "link_error": "Connect to the signal job_died.",
-    "ignore_result": "Leave it out: a result is not stored unless it is asked for.",
-    "serializer": "Leave it out: arguments are JSON.",
-    "retry": "Leave it out: an enqueue is acknowledged or raises.",
+    "ignore_result": "Leave it out: a result is stored only with store_result=True.",
+    **dict.fromkeys(("serializer", "compression"), "Leave it out: arguments are JSON."),
+    **dict.fromkeys(
+        ("retry", "retry_policy"), "Leave it out: an enqueue is acknowledged or raises."
+    ),
+    **dict.fromkeys(
+        ("group_id", "chord", "chain", "add_to_parent", "parent_id", "root_id"),
+        "Make a batch: with jobs.batch(callback=...) as batch.",
+    ),
+    **dict.fromkeys(
+        ("producer", "publisher", "connection", "router", "reply_to"),
+        "Leave it out: a job goes to the database of the application.",
+    ),
+    **dict.fromkeys(("shadow", "stamps", "headers"), 'Say tags=, such as tags=("order:42",).'),
 }

@@ -114,7 +114,9 @@ def _rates_disagree(one: AnyTask, other: AnyTask) -> bool:
 
 def _counts(rate: Rate | None) -> tuple[str, int, int, bool] | None:
     """Return what a rate counts, but for how it reads a key out of the arguments."""
-    return rate and (rate.group, rate.most, rate.window, rate.key is None)
+    if rate is None:
+        return None
+    return rate.group, rate.most, rate.window, rate.key is None
 
 
 def _place(task: AnyTask) -> str:

@@ -58,8 +58,8 @@ job_cancelled = _signals.signal("job-cancelled")
 #: A job was deleted by an operator.
 #: The process that deleted it; the calling thread; ``job``.
 job_deleted = _signals.signal("job-deleted")
-#: A running job's progress was stored.
-#: Runner; the executing thread; ``job``.
+#: A running job's progress was stored. What it says last is stored with its outcome.
+#: Runner; the announcing thread; ``job``.
 job_progressed = _signals.signal("job-progressed")
 #: A batch's last member ended, and its callback is enqueued.
 #: Runner, or the process that sealed the batch; the announcing thread, or the calling thread;

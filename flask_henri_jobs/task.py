@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .arguments import Signature
 from .backoff import Backoff
-from .checks import shown
+from .checks import did_you_mean, shown
 from .errors import ConfigError, InvalidArguments
 from .limit import Limit
 from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
@@ -78,6 +78,7 @@ class Task(t.Generic[P, R]):
         refuse_other_key(self.limit, self.rate, self.name)
         self.lane = Lane.of(self.limit, self.rate)
         self._unique = Unique.read(defaults.unique, self.name, self.parameters)
+        self._refuse_unknown_secrets()
         self.schedule = self._schedule(defaults.recurrence)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -135,6 +136,11 @@ class Task(t.Generic[P, R]):
             discard_on=self.defaults.discard_on,
         )
 
+    @property
+    def has_no_keys(self) -> bool:
+        """Whether its jobs are neither unique nor counted in a bucket, whatever their arguments."""
+        return self._unique is None and self.limit is None
+
     def unique_key(self, args: Mapping[str, t.Any], tenant: str | None = None) -> str | None:
         """Return the key that a job with these arguments is unique by, or None (Q7).
 
@@ -170,6 +176,20 @@ class Task(t.Generic[P, R]):
                 f"The function of the task {self.name} is a generator.",
                 hint="Have it do its work and return; a task yields nothing.",
             )
+
+    def _refuse_unknown_secrets(self) -> None:
+        where = f"redact= of the task {self.name}"
+        for name in self.defaults.redact:
+            if name not in self.signature.names and not self.signature.takes_others:
+                raise ConfigError(
+                    f"{where} names {shown(name)}, which is not one of its arguments.",
+                    hint=did_you_mean(name, self.signature.names),
+                )
+            if self.limit is not None and name in self.limit.names:
+                raise ConfigError(
+                    f"{where} names {shown(name)}, which its limit counts by.",
+                    hint="Count by a callable that returns something else, such as a hash of it.",
+                )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -256,7 +276,9 @@ def where_defined(function: Callable[..., t.Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
-def _checked_arguments(args: object, at: int) -> dict[str, t.Any]:
+def _checked_arguments(args: object, at: int) -> Mapping[str, t.Any]:
+    if type(args) is dict:
+        return args
     if not isinstance(args, Mapping):
         raise InvalidArguments(
             f"Item {at} of delay_many is {shown(args)}.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import typing as t
 from contextvars import ContextVar
 
@@ -10,9 +9,6 @@ from flask import current_app, has_request_context
 
 from .checks import checked_name, shown
 from .errors import ConfigError, InvalidFilter
-
-if t.TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FINDER = "henri_jobs_tenant"
 """Where an app's extensions have the function that finds the tenant of a request."""
@@ -52,16 +48,19 @@ class tenant_scope:  # noqa: N801 - used as a statement
         _scope.reset(self._token)
 
 
-@contextlib.contextmanager
-def chosen_tenant(tenant: str | None) -> Iterator[None]:
-    """Run the block for a tenant that somebody names; ``jobs.tenant()`` is this.
+class chosen_tenant(tenant_scope):  # noqa: N801 - used as a statement
+    """Runs the block for a tenant that somebody names; ``jobs.tenant()`` is this.
 
-    :raises ConfigError: It is no name, or another tenant is in scope.
+    No generator: one that is left open is ended wherever it is collected, in another context.
+
+    :raises ConfigError: On entering: it is no name, or another tenant is in scope.
     """
-    if tenant is not None:
-        tenant = allowed_tenant(as_tenant(tenant, "jobs.tenant()"), "jobs.tenant()")
-    with tenant_scope(tenant):
-        yield
+
+    def __enter__(self) -> None:
+        if self._tenant is not None:
+            named = as_tenant(self._tenant, "jobs.tenant()")
+            self._tenant = allowed_tenant(named, "jobs.tenant()")
+        super().__enter__()
 
 
 def as_tenant(value: object, where: str) -> str:

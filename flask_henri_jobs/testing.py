@@ -227,4 +227,5 @@ def _told(task: AnyTask, args: Mapping[str, t.Any] | None, queue: str | None) ->
 
 
 def _shown(job: Job) -> str:
-    return f"{job.name} {job.args!r:.200} in {job.queue}, due {job.run_at:%Y-%m-%d %H:%M:%S}"
+    args = job.concealed().args
+    return f"{job.name} {args!r:.200} in {job.queue}, due {job.run_at:%Y-%m-%d %H:%M:%S}"

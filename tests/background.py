@@ -88,6 +88,11 @@ class Background:
         return "".join(started.said for started in self._all)
 
     @property
+    def runs(self) -> bool:
+        """Whether something runs that may change what a command shows."""
+        return any(started.process.poll() is None for started in self._all)
+
+    @property
     def serves(self) -> bool:
         """Whether the web process answers."""
         try:

@@ -13,6 +13,7 @@ import typing as t
 from datetime import UTC, datetime, timedelta
 
 QUEUES = 'Give queues such as "high,low", or with weights such as "mail:4,*:1".'
+COUNT = "Give a number, 0 to 9.0072e+15."
 NAME = "Give text of 1 to 512 bytes without control characters."
 DURATION = (
     'Give a timedelta, seconds as a number, or text such as "250ms", "30s", "5m", "2h", "1d", "1w".'
@@ -278,18 +279,69 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         ),
     ),
     (
-        {"rate": "10/m"},
+        {"rate": 10},
         (
-            "The option rate= of the task mail comes with a later version."
-            " Give the task a queue of its own, and a worker with few threads."
+            "rate= of the task mail is 10."
+            ' Give starts in a time, such as "10/s", "100/m" or "5000/1h".'
         ),
     ),
     (
-        {"store_result": True},
+        {"rate": "10 per minute"},
         (
-            "The option store_result= of the task mail comes with a later version."
-            " Have the task store what it makes."
+            "rate= of the task mail is '10 per minute'."
+            ' Give starts in a time, such as "10/s", "100/m" or "5000/1h".'
         ),
+    ),
+    (
+        {"rate": "1/100ms"},
+        (
+            "rate= of the task mail is '1/100ms'."
+            " Give a time of 1 second to 31 days: 10/s in place of 1/100ms."
+        ),
+    ),
+    (
+        {"rate": "0/m"},
+        "rate= of the task mail is '0/m'. Give 1 to 10_000 starts in a time.",
+    ),
+    (
+        {"rate": {"key": "user_id"}},
+        'rate= of the task mail has no limit. Give {"limit": "100/m", ...}.',
+    ),
+    (
+        {"rate": {"limit": "5/m", "key": "userid"}},
+        (
+            "rate= of the task mail['key'] names 'userid', which is not one of the task's"
+            " arguments. It has user_id, subject."
+        ),
+    ),
+    (
+        {
+            "concurrency": {"limit": 2, "key": "user_id"},
+            "rate": {"limit": "5/m", "key": ("user_id",)},
+        },
+        (
+            "concurrency= and rate= of the task mail have different keys."
+            " Give both the same key, or the rate none."
+        ),
+    ),
+    (
+        {"keep_logs": 1001},
+        "keep_logs= of the task mail is 1001. Give a whole number, 1 to 1000.",
+    ),
+    (
+        {"redact": "user_id"},
+        "redact= of the task mail is 'user_id'. Give a tuple of arguments, such as (\"email\",).",
+    ),
+    (
+        {"redact": ("userid",)},
+        (
+            "redact= of the task mail names 'userid', which is not one of its arguments."
+            " Did you mean 'user_id'?"
+        ),
+    ),
+    (
+        {"store_result": "yes"},
+        "store_result= of the task mail is 'yes'. Give true or false.",
     ),
     ({"queue": 7}, f"queue= of the task mail is an int, and text is due. {NAME}"),
     ({"queue": {"$ne": None}}, f"queue= of the task mail is a dict, and text is due. {NAME}"),
@@ -297,6 +349,12 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ({"priority": True}, f"priority= of the task mail is True. {WHOLE} -100 to 100."),
     ({"max_attempts": 0}, f"max_attempts= of the task mail is 0. {WHOLE} 1 to 1000000."),
     ({"max_attempts": "3"}, f"max_attempts= of the task mail is '3'. {WHOLE} 1 to 1000000."),
+    ({"timeout": "soon"}, f"timeout= of the task mail is 'soon'. {DURATION}"),
+    ({"timeout": 0}, "timeout= of the task mail is 0s. Give 1ms or more."),
+    (
+        {"time_limit": 30},
+        "There is no option time_limit= of the task mail; it is Celery's. Say timeout=.",
+    ),
     (
         {"unique": 7},
         (
@@ -362,12 +420,12 @@ BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ),
     ({"task_id": "a"}, "There is no option task_id= of an enqueue; it is Celery's. Say id=."),
     (
-        {"tags": ("order:42",)},
-        (
-            "The option tags= of an enqueue comes with a later version."
-            " Pass what the job is about as an argument."
-        ),
+        {"tags": "order:42"},
+        "tags is 'order:42'. Give a tuple of texts, such as (\"order:42\",).",
     ),
+    ({"tags": ("a", {"$ne": ""})}, f"tags[1] is a dict, and text is due. {NAME}"),
+    ({"tags": [""]}, f"tags[0] is empty. {NAME}"),
+    ({"tags": ["x"] * 21}, "tags has 21 tags. Give at most 20."),
     (
         {"session": object()},
         (
@@ -377,6 +435,8 @@ BAD_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
     ),
     ({"id": {"$gt": ""}}, f"id is a dict, and text is due. {NAME}"),
     ({"id": ""}, f"id is empty. {NAME}"),
+    ({"timeout": True}, f"timeout is True. {DURATION}"),
+    ({"timeout": "0.4ms"}, "timeout is 0ms. Give 1ms or more."),
     ({"queue": ["low"]}, f"queue is a list, and text is due. {NAME}"),
     ({"queue": "x" * 513}, f"queue is 513 bytes long. {NAME}"),
     ({"priority": -101}, f"priority is -101. {WHOLE} -100 to 100."),
@@ -525,6 +585,17 @@ BAD_ARGUMENTS: list[tuple[tuple[t.Any, ...], dict[str, t.Any], str]] = [
 
 STATES = "Give 'pending', 'running', 'done' or 'dead'."
 REASONS = "Give 'failed', 'lost', 'timeout', 'discarded', 'cancelled' or 'expired'."
+
+#: What ``current_job.set_progress`` is given.
+BAD_PROGRESS: list[tuple[dict[str, t.Any], str]] = [
+    ({"done": "half"}, f"done is 'half'. {COUNT}"),
+    ({"done": -1}, f"done is -1. {COUNT}"),
+    ({"done": True}, f"done is True. {COUNT}"),
+    ({"done": math.nan}, f"done is nan. {COUNT}"),
+    ({"done": 1, "total": math.inf}, f"total is inf. {COUNT}"),
+    ({"done": 2**53}, f"done is 9007199254740992. {COUNT}"),
+    ({"done": 1, "message": b"x"}, "message is a bytes, and text is due."),
+]
 
 #: What selects jobs, in ``jobs.list``, ``count``, ``retry_all`` and ``delete_all`` (Q9).
 BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [

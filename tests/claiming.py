@@ -32,7 +32,7 @@ def claims_on(
 ) -> Claims:
     """Return one runner's claims, with the permits that they take."""
     clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
-    rates = rates_on(jobs, now)
+    rates = Rates(jobs.database[f"{jobs.name}_rates"], now)
     limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs), rates)
     pauses = Pauses(jobs.database[f"{jobs.name}_pauses"], now)
     found = candidates or Candidates(jobs)

@@ -27,11 +27,15 @@ def faulty_client(uri: str) -> t.Iterator[MongoClient[Document]]:
 
 @contextlib.contextmanager
 def failing(
-    client: MongoClient[t.Any], *commands: str, times: int, **how: t.Any
+    client: MongoClient[t.Any], *commands: str, times: int = 0, after: int = 0, **how: t.Any
 ) -> t.Iterator[None]:
-    """Let commands of a faulty client fail so many times within the block."""
+    """Let commands of a faulty client fail so many times within the block.
+
+    :param after: Let so many of them through first, and fail all that come then.
+    """
     data = {"failCommands": list(commands), "appName": APP_NAME, **how}
-    client.admin.command("configureFailPoint", "failCommand", mode={"times": times}, data=data)
+    mode = {"times": times} if times else {"skip": after}
+    client.admin.command("configureFailPoint", "failCommand", mode=mode, data=data)
     try:
         yield
     finally:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import typing as t
 
 from flask import Flask
@@ -50,11 +52,37 @@ def slow(seconds: float) -> None:
     note(finished=True)
 
 
+@jobs.task(name="silent")
+def silent(seconds: float) -> None:
+    """Take so long, and ask no database for anything."""
+    threading.Event().wait(seconds)
+
+
+@jobs.task(name="blocked", timeout="200ms", max_attempts=1)
+def blocked() -> None:
+    """Wait in a system call for what never comes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        note(started=True)
+        ours.recv(1)
+
+
 @jobs.task(name="poison", max_attempts=3)
 def poison() -> None:
     """End the process, once those beside it have begun."""
     threading.Event().wait(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@jobs.task(name="inside", max_attempts=100, concurrency={"limit": 2, "key": "key"})
+def inside(key: int) -> None:
+    """Say when it is inside, and under which claim."""
+    claim = {"job": current_job.id, "token": current_job.row["claim_token"]}
+    entered = time.time()
+    visits = jobs.database["visits"]
+    visit = visits.insert_one({**claim, "key": key, "entered": entered}).inserted_id
+    threading.Event().wait(0.2)
+    visits.update_one({"_id": visit}, {"$set": {"left": time.time()}})
 
 
 @jobs.task(name="leave", max_attempts=2)

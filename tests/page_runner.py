@@ -59,6 +59,8 @@ class PageRunner:
         self._is_project = is_project(self.blocks)
         self._remember_apps(patch)
         patch.chdir(folder)
+        patch.syspath_prepend(str(folder))
+        self._put_modules_aside(patch)
         self.names = self._names(patch)
 
     def run(self) -> None:
@@ -70,6 +72,7 @@ class PageRunner:
         finally:
             self.background.kill()
             self._close_apps()
+            self._forget_modules()
 
     def _run(self, block: Block) -> None:
         if block.not_run is not None:
@@ -136,7 +139,8 @@ class PageRunner:
             # There is no module that a process of its own could load.
             arguments.append("--once")
         self._forget_modules()
-        app = None if self._is_project else self.names["app"]
+        loads = self._is_project or {"--app", "-A"} & set(arguments)
+        app = None if loads else self.names["app"]
         group = FlaskGroup(create_app=(lambda: app) if app else None)
         made = len(self._made)
         result = CliRunner().invoke(group, arguments, prog_name="flask")
@@ -218,7 +222,7 @@ class PageRunner:
         ends_with = re.search(r"# ends with (\d+)$", command.text)
         expected = int(ends_with[1]) if ends_with else 0
         code, said = run()
-        if LOOKING.match(command.text):
+        if LOOKING.match(command.text) and self.background.runs:
             until = time.monotonic() + PATIENCE
             while command.shows and not is_shown(command.shows, said):
                 if time.monotonic() > until:
@@ -275,6 +279,13 @@ class PageRunner:
         for jobs, app in self._made[since:]:
             jobs.state_of(app).close()
         del self._made[since:]
+
+    def _put_modules_aside(self, patch: pytest.MonkeyPatch) -> None:
+        """Have the page's files imported, and not what a test has imported by the same name."""
+        names = [block.file_name or "" for block in self.blocks]
+        written = {name.split("/")[0].removesuffix(".py") for name in names}
+        for name in [name for name in sys.modules if name.split(".")[0] in written]:
+            patch.delitem(sys.modules, name)
 
     def _forget_modules(self) -> None:
         """Have the page's files imported anew: they may have changed."""

@@ -30,6 +30,7 @@ VARIES = {
     r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?": "<moment>",
     r"\b(\d+(\.\d+)?(ms|min|s|m|h|d|w) ?)+ago\b|\bnow\b": "<ago>",
     r"\bin (\d+(\.\d+)?(ms|min|s|m|h|d|w) ?)+\b": "<soon>",
+    r"\bafter \d+ms\b": "<after>",
 }
 """What is another each time, and so is only compared in kind."""
 

@@ -33,9 +33,12 @@ def test_upload_enqueues_a_job_for_each_chunk(app: Flask, jobs_manual: ManualJob
 def test_place_is_stored(app: Flask, jobs_manual: ManualJobs) -> None:
     """A performed job has stored its places."""
     with app.app_context():
-        import_rows.delay("some-import", 1, [OSLO])
+        job = import_rows.delay("some-import", 1, [OSLO])
 
         assert jobs_manual.drain().succeeded == 1
+        progress = job.refresh().progress
+        assert progress
+        assert progress["done"] == 1
         assert jobs.database["places"].find_one({"_id": "OSL"})
 
 
@@ -59,3 +62,19 @@ def test_broken_rows_are_buried(app: Flask, jobs_manual: ManualJobs) -> None:
         assert jobs_manual.drain().died == 1
         assert job.refresh().dead_reason == "discarded"
         assert job.error == "Row 1 has 6 cells instead of 7."
+
+
+def test_report_is_written_after_the_last_job(app: Flask, jobs_manual: ManualJobs) -> None:
+    """A job that died is in the report, which is written once."""
+    rows = [",".join(OSLO), ",".join(OSLO[:-1]), "," + ",".join(OSLO[1:])]
+    file = io.BytesIO((HEADER + "\n".join(rows)).encode())
+    client = app.test_client()
+    page = client.post("/imports", data={"file": (file, "a.csv"), "rows_per_job": "1"}).location
+    assert "It ended" not in client.get(page).text
+
+    drained = jobs_manual.drain()
+
+    assert (drained.succeeded, drained.died) == (3, 1)
+    report = {"jobs": 3, "failed": 1, "stored": 1, "rejected": 1}
+    assert client.get(f"{page}.json").get_json()["report"] == report
+    assert "2 of 3 jobs done and 1 dead" in client.get(page).text

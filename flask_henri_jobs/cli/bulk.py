@@ -12,6 +12,7 @@ from .failures import Refused, Told
 from .options import ALL_FILTERS, NAME, SPAN, agreed, as_json, filters, yes
 from .output import print_json
 from .progress import bar
+from .seen import seen
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ def retry(
     """
     which = _checked(ids, which, every=every)
     if ids:
-        _each(ids, jobs.retry, "retried", as_json=as_json)
+        _each(jobs, ids, jobs.retry, "retried", as_json=as_json)
         return
     steps = jobs.retrying(**which)
     total = jobs.count_retried(**which)
@@ -61,7 +62,7 @@ def delete(
     """
     which = _checked(ids, which)
     if ids:
-        _each(ids, jobs.delete, "deleted", as_json=as_json)
+        _each(jobs, ids, jobs.delete, "deleted", as_json=as_json)
         return
     steps = (1 for _ in jobs.deleting(**which))
     total = jobs.count(**which)
@@ -109,7 +110,12 @@ def _checked(
 
 
 def _each(
-    ids: tuple[str, ...], change: Callable[[str], Job], changed: str, *, as_json: bool
+    jobs: HenriJobs,
+    ids: tuple[str, ...],
+    change: Callable[[str], Job],
+    changed: str,
+    *,
+    as_json: bool,
 ) -> None:
     """Change one job after the other. What is refused is told, and the next is tried."""
     done: list[Job] = []
@@ -125,7 +131,7 @@ def _each(
             if not as_json:
                 click.echo(f"{job_id} {changed}")
     if as_json:
-        print_json([job.to_dict() for job in done])
+        print_json([seen(jobs, job).to_dict() for job in done])
     for told in refused[:-1]:
         told.show()
     if refused:

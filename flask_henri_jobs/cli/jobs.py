@@ -18,6 +18,8 @@ from .failures import Refused, TaskFailures
 from .options import ALL_FILTERS, JSON, MOMENT, NAME, SPAN, as_json, filters, page
 from .output import (
     age,
+    amount,
+    how_far,
     local,
     print_block,
     print_facts,
@@ -27,9 +29,10 @@ from .output import (
     tell,
     visible,
 )
+from .seen import seen
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..extension import HenriJobs
     from ..job import Job, PastAttempt
@@ -44,12 +47,13 @@ def list_(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
     """List jobs, those first that changed last."""
     found = jobs.list(**which)
     paused = Paused.of(jobs.pauses())
+    shown = [seen(jobs, job) for job in found]
     if as_json:
-        print_json([job.to_dict() | {"paused": _is_held(job, paused)} for job in found])
+        print_json([job.to_dict() | {"paused": _is_held(job, paused)} for job in shown])
         return
     now = server_time(jobs)
-    titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "DUE")
-    print_table(titles, [_listed(job, now, paused) for job in found])
+    titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE")
+    print_table(titles, [_listed(job, now, paused) for job in shown])
     _tell_of_more(found, **which)
 
 
@@ -64,12 +68,13 @@ def dead(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
     were discarded or cancelled, or have expired, were meant to end.
     """
     found = jobs.dead(**which)
+    shown = [seen(jobs, job) for job in found]
     if as_json:
-        print_json([job.to_dict() for job in found])
+        print_json([job.to_dict() for job in shown])
         return
     now = server_time(jobs)
     titles = ("ID", "TASK", "QUEUE", "REASON", "ATTEMPTS", "DIED", "ERROR")
-    print_table(titles, [_mourned(job, now) for job in found])
+    print_table(titles, [_mourned(job, now) for job in shown])
     _tell_of_more(found, **which)
 
 
@@ -82,6 +87,7 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     if job is None:
         raise Refused(f"There is no job {job_id}. It was deleted, or pruned after its end.")
     pauses = [pause for pause in jobs.pauses() if pause.holds(job.row)]
+    job = seen(jobs, job)
     if as_json:
         print_json(job.to_dict() | {"paused": _is_held(job, Paused.of(pauses))})
         return
@@ -91,6 +97,8 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     print_block("Arguments", json.dumps(plain["args"], indent=2))
     if plain["result"] is not None:
         print_block("Result", json.dumps(plain["result"], indent=2))
+    if job.logs:
+        print_block("Log", "\n".join(_logged(job)))
     if job.history:
         print_block("Attempts that failed", "\n".join(_told(past, now) for past in job.history))
     if job.error_stack:
@@ -116,6 +124,7 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     type=click.Choice(["return", "raise", "replace"]),
     help="What to do if one has.",
 )
+@click.option("--tag", "tags", type=NAME, multiple=True, help="A tag; may be given several times.")
 @click.option("--id", "id", type=NAME, help="The job's id. Enqueued again, it is the same job.")
 @as_json
 def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options: t.Any) -> None:
@@ -126,7 +135,7 @@ def enqueue(jobs: HenriJobs, *, name: str, args: t.Any, as_json: bool, **options
     """
     if options["wait"] is not None and options["at"] is not None:
         raise click.UsageError("--wait and --at are both given. Give one of them.")
-    given: t.Any = {name: value for name, value in options.items() if value is not None}
+    given: t.Any = {name: value for name, value in options.items() if value not in (None, ())}
     job = jobs.enqueue(name, args, **given)
     if as_json:
         print_json(job.to_dict())
@@ -169,7 +178,8 @@ def _listed(job: Job, now: datetime, paused: Paused) -> Sequence[object]:
     if _is_held(job, paused):
         due = "paused"
     attempts = f"{job.attempts}/{job.max_attempts}"
-    return (job.id, job.name, job.queue, job.state, attempts, age(job.created_at, now), due)
+    far, created = how_far(job.progress), age(job.created_at, now)
+    return (job.id, job.name, job.queue, job.state, attempts, far, created, due)
 
 
 def _mourned(job: Job, now: datetime) -> Sequence[object]:
@@ -204,7 +214,8 @@ def _facts(
         "concurrency key": job.concurrency_key,
         "headers": job.headers,
         "runner": job.claimed_by,
-        "progress": _progress(job),
+        "progress": _progress(job, now),
+        "no result": job.result_error,
         "timeout": None if job.timeout is None else span(job.timeout),
         "duration": None if job.duration is None else span(job.duration),
         **_moments(job, now),
@@ -226,11 +237,14 @@ def _moments(job: Job, now: datetime) -> dict[str, str]:
     return {name: local(moment, now) for name, moment in moments.items() if moment}
 
 
-def _progress(job: Job) -> str | None:
-    if job.progress is None:
+def _progress(job: Job, now: datetime) -> str | None:
+    progress = job.progress
+    if progress is None:
         return None
-    done, total, message = (job.progress.get(key) for key in ("done", "total", "message"))
-    return " ".join(str(part) for part in (done, total and f"of {total}", message) if part)
+    total, message = progress["total"], progress["message"]
+    of_total = f" of {amount(total)} ({how_far(progress)})" if total else ""
+    said = f": {message}" if message else ""
+    return f"{amount(progress['done'])}{of_total}, {age(progress['at'], now)}{said}"
 
 
 def _told(past: PastAttempt, now: datetime) -> str:
@@ -238,6 +252,14 @@ def _told(past: PastAttempt, now: datetime) -> str:
     where = f", on {past['runner']}" if past["runner"] else ""
     message = _first_line(past["message"]) or "no message"
     return f"{past['attempt']}. {local(past['at'], now)}{took}{where}: {message}"
+
+
+def _logged(job: Job) -> Iterator[str]:
+    if job.logs_dropped:
+        yield f"... {job.logs_dropped} older lines were not kept"
+    for line in job.logs:
+        when = line["at"].astimezone().strftime("%H:%M:%S")
+        yield f"{line['attempt']}. {when} {line['level']} {line['logger']}: {line['message']}"
 
 
 def _tell_of_more(found: Sequence[Job], *, limit: int, offset: int, **_which: t.Any) -> None:

@@ -16,6 +16,8 @@ if t.TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from ..job import JobProgress
+
 STATE = "STATE"
 """The title of the column that is coloured."""
 
@@ -110,6 +112,20 @@ def span(duration: timedelta | None) -> str:
     seconds = int(duration.total_seconds())
     unit, length = next((unit, length) for unit, length in _UNITS if seconds >= length)
     return f"{seconds // length}{unit}"
+
+
+def how_far(progress: JobProgress | None) -> str:
+    """Return a job's progress in few characters: ``40%``, or ``7`` where no total was given."""
+    if progress is None:
+        return NOTHING
+    done, total = progress["done"], progress["total"]
+    # Never rounded up: what is at 100% has nothing left to do.
+    return f"{int(100 * done / total)}%" if total else amount(done)
+
+
+def amount(number: float) -> str:
+    """Return a number as people read it: ``1,234,567``, ``0.25``."""
+    return f"{number:,.12g}"
 
 
 def age(moment: datetime | None, now: datetime) -> str:

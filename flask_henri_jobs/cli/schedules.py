@@ -10,6 +10,7 @@ from ..clock import to_datetime
 from .command import jobs_command
 from .options import JSON, NAME, SPAN, as_json
 from .output import age, one_line, print_json, print_table
+from .seen import seen_args
 
 if t.TYPE_CHECKING:
     from datetime import datetime
@@ -36,7 +37,7 @@ def list_(jobs: HenriJobs, *, following: int | None, as_json: bool) -> None:
     """Show every schedule, and when it is due."""
     entries, now = jobs.schedules.list(), jobs.state.store.clock.now()
     if as_json:
-        print_json([_plain(entry, now, following or 1) for entry in entries])
+        print_json([_plain(jobs, entry, now, following or 1) for entry in entries])
     elif following is None:
         titles = ("NAME", "TASK", "WHEN", "NEXT", "LAST", "ORIGIN", "NOTE")
         print_table(titles, [_row(entry, now) for entry in entries])
@@ -128,7 +129,7 @@ for command in (list_, add, pause, resume, run_now, remove):
 
 def _tell(jobs: HenriJobs, what: str, entry: ScheduleEntry, *, as_json: bool) -> None:
     if as_json:
-        print_json(_plain(entry, jobs.state.store.clock.now(), 1))
+        print_json(_plain(jobs, entry, jobs.state.store.clock.now(), 1))
     else:
         click.echo(f"{what} {one_line(entry.name)}.")
 
@@ -144,8 +145,9 @@ def _moments(entry: ScheduleEntry, now: Moment, count: int) -> list[tuple[dateti
     ]
 
 
-def _plain(entry: ScheduleEntry, now: Moment, count: int) -> dict[str, t.Any]:
-    return entry.to_dict([moment for moment, _ in _moments(entry, now, count)])
+def _plain(jobs: HenriJobs, entry: ScheduleEntry, now: Moment, count: int) -> dict[str, t.Any]:
+    plain = entry.to_dict([moment for moment, _ in _moments(entry, now, count)])
+    return plain | {"args": seen_args(jobs, entry.task, plain["args"])}
 
 
 def _row(entry: ScheduleEntry, now: Moment) -> tuple[object, ...]:

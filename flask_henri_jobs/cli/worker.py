@@ -20,6 +20,8 @@ if t.TYPE_CHECKING:
     from ..extension import HenriJobs
     from ..worker.post import Post
 
+_NO_TASKS = "none. Name the modules that declare them in HENRI_JOBS_IMPORTS."
+
 _OF_PROCESSES = {
     "processes": "--processes",
     "max_jobs": "--max-jobs",
@@ -99,7 +101,7 @@ def _work(
         # What a task prints is seen at once, also in a container's log.
         sys.stdout.reconfigure(line_buffering=True)
     jobs.state.import_tasks()
-    tell(f"Tasks known here: {', '.join(jobs.tasks) or 'none'}")
+    tell(f"Tasks known here: {', '.join(jobs.tasks) or _NO_TASKS}")
     work(jobs, once=once, post=post, **how)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,11 +26,16 @@ from .rates import Rates
 from .runners import Runners
 from .schedules import Schedules
 from .suspects import Suspects
+from .tail import Tail
 from .tallies import Tallies
-from .transactions import Transactions
+from .transactions import Transactions, after_commit
 from .waiting_keys import WaitingKeys
+from .waits import Waits
+from .wakeups import Wakeups
 
 if t.TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pymongo.collection import Collection
 
     from ..clock import Clock
@@ -67,6 +73,8 @@ class Store:
     pauses: Pauses
     rates: Rates
     transactions: Transactions
+    wakeups: Wakeups
+    tail: Tail
 
     @classmethod
     def open(cls, settings: Settings, connection: Connection) -> Store:
@@ -74,7 +82,16 @@ class Store:
         clock, jobs = connection.clock, connection.collection()
         schedules = connection.collection("schedules")
         kept_batches = connection.collection("batches")
-        admin = Admin(jobs, kept_batches, clock.now)
+        wakeups = Wakeups(connection.collection("wakeups"), clock.now, may_make=settings.install)
+        tail = Tail(connection, wakeups, settings.poll_interval.total_seconds())
+        admin = Admin(
+            jobs,
+            kept_batches,
+            clock.now,
+            wakeups.ring_for,
+            wakeups.ended,
+            waits=Waits(wakeups, tail).watched,
+        )
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
         rates = Rates(connection.collection("rates"), clock.now)
@@ -84,11 +101,18 @@ class Store:
         return cls(
             connection=connection,
             clock=clock,
-            inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin),
+            inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin, wakeups.ring_for),
             claims=Claims(
-                jobs, clock.now, Candidates(jobs), limited, Suspects(jobs), pauses, admin
+                jobs,
+                clock.now,
+                Candidates(jobs),
+                limited,
+                Suspects(jobs),
+                pauses,
+                admin,
+                wakeups.ring_for,
             ),
-            leases=Leases(jobs, clock, permits, admin),
+            leases=Leases(jobs, clock, permits, admin, wakeups.ring_for),
             permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
@@ -101,6 +125,8 @@ class Store:
             pauses=pauses,
             rates=rates,
             transactions=Transactions(connection),
+            wakeups=wakeups,
+            tail=tail,
         )
 
     def inbox_in(self, session: Session | None) -> Inbox | TransactionalInbox:
@@ -111,7 +137,13 @@ class Store:
         if session is None:
             return self.inbox
         jobs = self.transactions.collection(session)
-        return TransactionalInbox(jobs, self.clock.now, self.inbox.timeout, self.admin)
+
+        def ring_after_commit(rows: Iterable[Mapping[str, t.Any]]) -> None:
+            after_commit(session, functools.partial(self.wakeups.ring_for, list(rows)))
+
+        return TransactionalInbox(
+            jobs, self.clock.now, self.inbox.timeout, self.admin, ring_after_commit
+        )
 
     def batches_in(self, session: Session | None) -> Batches:
         """Return the batches; with a session, as they are in its transaction (X1).
@@ -128,13 +160,17 @@ class Store:
         )
 
     def install(self, within: timedelta = timedelta(seconds=INSTALL_SECONDS)) -> list[str]:
-        """See to it that every index is there. Return the names of those that were made."""
+        """See to it that every index is there, and the wake-up collection.
+
+        :return: The names of those that were made.
+        """
         with answering("the install", within.total_seconds()):
-            return [
+            made = [
                 name
                 for collection, declared in self._declared()
                 for name in indexes.create(collection, declared)
             ]
+            return made + self.wakeups.install()
 
     def uninstall(self) -> list[str]:
         """Drop the queue's collections, and with them every job. Return their names."""

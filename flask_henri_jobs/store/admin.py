@@ -13,8 +13,9 @@ from ..errors import InvalidFilter, JobBusy
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from .connection import answering
 from .documents import is_as_read, one_batch
-from .filters import BATCH
+from .filters import RECENT, TENANT
 from .lookup import ENDED, Lookup, checked_id
+from .wakeups import no_ring
 from .walks import STEP, Walk
 
 if t.TYPE_CHECKING:
@@ -24,6 +25,8 @@ if t.TYPE_CHECKING:
 
     from ..clock import Moment
     from .filters import JobFilter
+    from .indexes import Index
+    from .wakeups import RingFor
 
 
 MOST_JOBS = 1_000_000_000
@@ -35,6 +38,8 @@ class Admin(Lookup):
 
     batches: Collection[Document]
     now: Callable[[], Moment]
+    ring_for: RingFor = no_ring
+    ring_ended: Callable[[list[str]], None] = lambda _: None
 
     def delete(self, job_id: str) -> Job | None:
         """Delete a job. Return it as it was, or None where there is none with that id.
@@ -45,6 +50,7 @@ class Admin(Lookup):
         with answering(f"the deletion of job {job_id}"):
             while True:
                 if (row := self.jobs.find_one_and_delete(which)) is not None:
+                    self.ring_ended([job_id])
                     return Job(row, self)
                 # One that stopped running since is tried again.
                 state = self._state_of(job_id)
@@ -94,6 +100,7 @@ class Admin(Lookup):
                     _unchanged(row), update, return_document=ReturnDocument.AFTER
                 )
                 if changed is not None:
+                    self.ring_for([changed])
                     return Job(changed, self)
 
     def retry_many(self, which: JobFilter, most: int | None = None) -> int:
@@ -130,17 +137,17 @@ class Admin(Lookup):
                     return
 
     def _steps_in(self, state: str, which: JobFilter) -> Iterator[list[Document]]:
-        if which.batch is None:
+        if which.index in (RECENT, TENANT):
             yield from Walk(self.jobs, state, which.tenant).steps(which.rest())
             return
-        # A batch's index has no order to go by; what was dealt with does not match again.
+        # Of a batch or a tag there is no walk; what was dealt with does not match again.
         query = which.to_query() | {"state": state}
-        while rows := self._members(query):
+        while rows := self._some(query, which.index):
             yield rows
 
-    def _members(self, query: Document) -> list[Document]:
-        with answering("a look through a batch"):
-            return list(self.jobs.find(query, hint=BATCH.name, **one_batch(STEP)))
+    def _some(self, query: Document, index: Index) -> list[Document]:
+        with answering("a look through the jobs"):
+            return list(self.jobs.find(query, hint=index.name, **one_batch(STEP)))
 
     def _delete_in_steps(self, which: JobFilter, most: int | None) -> Iterator[Job]:
         for rows in self._steps(which, most):
@@ -154,7 +161,10 @@ class Admin(Lookup):
         ended = {"_id": {"$in": [row["_id"] for row in rows]}, "state": rows[0]["state"]}
         with answering("the retry of jobs"):
             self._give_counts_back(rows)
-            return self.jobs.update_many(ended, _again(self.now())).modified_count
+            now = self.now()
+            again = self.jobs.update_many(ended, _again(now)).modified_count
+            self.ring_for({"queue": row["queue"], "run_at": now} for row in rows)
+            return again
 
     def _give_counts_back(self, rows: Sequence[Document]) -> None:
         """Take ended members out of the counts of their batches, where those are unfinished."""
@@ -207,6 +217,7 @@ _REMOVED = (
     "claim_token",
     "dead_reason",
     "result",
+    "result_error",
     "progress",
     "cancel_requested_at",
     # An operator's word is newer than the expiry: the job would be dead again at once.

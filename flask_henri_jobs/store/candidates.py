@@ -99,6 +99,8 @@ class Candidates:
 
     jobs: Collection[Document]
     steady: Callable[[], float] = steady_seconds
+    is_clear: bool = False
+    """Whether the last look had nothing to step over."""
     _memories: dict[str, _Memory] = field(default_factory=dict)
     _queues: tuple[str, ...] = ()
     _queues_until: float = 0.0
@@ -112,13 +114,18 @@ class Candidates:
         now: Moment,
         wanted: Callable[[Document], bool],
         passing: Document | None = None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> list[Document]:
         """Return up to so many due and unlimited jobs that are wanted, in order.
 
         :param queues: Take from these only; None takes from every queue that has work.
         :param passing: A filter of whatever may be wanted. Where many jobs are stepped over, the
             server passes on by it, and none of them is read here.
+        :param enough: Asked after each job that is not wanted; it may end the look.
         """
+        if at_most < 1:
+            # To the server, a limit of none is no limit.
+            return []
         named = self.queues_with_work() if queues is None else queues
         found: list[Document] = []
         stepped = 0
@@ -133,6 +140,9 @@ class Candidates:
                 self._remember(named, Place.behind(row), now)
                 if found:
                     break
+            if enough():
+                break
+        self.is_clear = not (stepped or self._memories)
         return found
 
     def queues_with_work(self) -> tuple[str, ...]:
@@ -141,6 +151,14 @@ class Candidates:
             self._queues = tuple(self.jobs.distinct("queue", {"state": PENDING}))
             self._queues_until = self.steady() + QUEUES_SECONDS
         return self._queues
+
+    def queues_known(self) -> tuple[str, ...]:
+        """Return the queues that had waiting jobs when somebody last looked, or told of them."""
+        return self._queues
+
+    def learn(self, queues: Iterable[str]) -> None:
+        """Take note of queues that have work."""
+        self._queues += tuple(queue for queue in queues if queue not in self._queues)
 
     def look_again(self) -> None:
         """Forget which queues have work, and what was stepped over."""

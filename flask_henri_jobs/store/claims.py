@@ -6,21 +6,25 @@ import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from types import MappingProxyType
 
 import pymongo
+from pymongo import ReturnDocument
 from pymongo.errors import PyMongoError
 
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
-from ..job import RUNNING, Document, Job, Rows
+from ..job import PENDING, RUNNING, Document, Job, Rows
 from ..pause import NOTHING_PAUSED
-from ..queues import QueueTurns
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
+from .limited import Choice
 from .pauses import not_held
+from .spread import Spread
+from .wakeups import no_ring
+from .wish import Keyless
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
@@ -28,38 +32,21 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..pause import Paused
-    from ..rate import Lane
+    from ..queues import QueueTurns
     from .candidates import Candidates
-    from .limited import Choice, LimitedWork
+    from .limited import LimitedWork
     from .pauses import Pauses
     from .suspects import Suspects
+    from .wakeups import RingFor
+    from .wish import Wish
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
 
+MOST_ADOPTIONS = 10
+"""How often jobs are given their keys in one claim."""
+
 MOST_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
-    """Which jobs a runner would take.
-
-    :param runner: Its id.
-    :param queues: The queues that it takes from, and whose turn it is.
-    :param at_most: How many: one for each free thread.
-    :param ahead: How many more, if they are not limited: a permit in a queue is concurrency lost.
-    :param takes: Asked of each job in turn; the first unlimited one that is not ends the claim.
-    :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
-    :param lanes: What holds back the jobs of tasks with a limit or a rate, by their names.
-    """
-
-    runner: str
-    at_most: int
-    ahead: int = 0
-    queues: QueueTurns = field(default_factory=QueueTurns)
-    takes: Callable[[Document], bool] = lambda _: True
-    wanted: Callable[[Document], bool] = lambda _: True
-    lanes: Mapping[str, Lane] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -82,7 +69,9 @@ class Claims:
     suspects: Suspects
     pauses: Pauses
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
     steady: Callable[[], float] = steady_seconds
+    spread: Spread = field(default_factory=Spread)
     _paused: Paused = NOTHING_PAUSED
     _doubts: list[_Doubt] = field(default_factory=list)
 
@@ -97,10 +86,18 @@ class Claims:
                 return late
             self._learn_pauses()
             token = new_token()
-            choice = self._choose(wish, token)
-            rows = _within(MOST_BYTES, choice.rows)
-            jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
-            self._return_unused(choice.permits, jobs, token)
+            if self._may_hurry(wish) and (first := self._take_first(wish, token)):
+                return first
+            # Permits are taken in between, and given back: whichever reply is lost of all those,
+            # what stands under the token is looked for.
+            with self._in_doubt(token):
+                choice = self._choose(wish, token)
+                rows = _within(MOST_BYTES, choice.rows)
+                jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
+                self.spread.went(asked=len(rows), won=len(jobs))
+                self._return_unused(choice.permits, jobs, token)
+            if choice.starts:
+                wish.queues.take({job.id: choice.starts[job.id] for job in jobs})
             return jobs
 
     def take_suspect(self, wish: Wish, names: Names[str]) -> list[Job]:
@@ -113,11 +110,12 @@ class Claims:
                 return late
             token = new_token()
             for row in self.due_suspects(wish.queues, names):
-                permits = self.limited.permit_of(row, wish, token)
-                if permits is None:
-                    continue
-                jobs = self.stamp([row], wish.runner, token, permits)
-                self._return_unused(permits, jobs, token)
+                with self._in_doubt(token):
+                    permits = self.limited.permit_of(row, wish, token)
+                    if permits is None:
+                        continue
+                    jobs = self.stamp([row], wish.runner, token, permits)
+                    self._return_unused(permits, jobs, token)
                 if jobs:
                     return jobs
             return []
@@ -125,7 +123,7 @@ class Claims:
     def due_suspects(self, queues: QueueTurns, names: Names[str]) -> list[Document]:
         """Return the suspects that are next; an ordinary claim steps over them."""
         paused = self._learn_pauses()
-        shares = self._shares(queues)
+        shares = self._unpaused(queues.shares(self.candidates.queues_with_work))
         return self.suspects.due(
             sorted(set(chain(*shares.values()))),
             sorted(set(names) - paused.tasks),
@@ -141,9 +139,8 @@ class Claims:
             self._look_at_all()
         return paused
 
-    def _shares(self, turns: QueueTurns) -> dict[str, Sequence[str]]:
-        """Return the queues that are served together, without those that are paused (X4)."""
-        shares = turns.shares(self.candidates.queues_with_work)
+    def _unpaused(self, shares: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """Return the shares without the queues that are paused (X4)."""
         if not self._paused.queues:
             return shares
         return {
@@ -151,30 +148,87 @@ class Claims:
             for share, queues in shares.items()
         }
 
+    def _may_hurry(self, wish: Wish) -> bool:
+        """Whether the job that a ring was for may be taken in one round trip."""
+        is_plain = wish.queues.selection.weights is None and not self._paused
+        return bool(wish.simple) and len(wish.rung) == 1 and is_plain and self.candidates.is_clear
+
+    def _take_first(self, wish: Wish, token: str) -> list[Job]:
+        """Claim the first job of the queue that was rung for; the next look sees to all others.
+
+        It has half the round trips of a claim of many, on which an idle runner's start depends.
+        """
+        self.candidates.learn(wish.rung)
+        [queue] = wish.rung
+        now = self.now()
+        which = {
+            "state": PENDING,
+            "queue": queue,
+            "concurrency_key": None,
+            "run_at": {"$lte": now},
+            "name": {"$in": [*wish.simple]},
+            "suspect": None,
+        }
+        with self._in_doubt(token), pymongo.timeout(CLAIM_SECONDS):
+            row = self.jobs.find_one_and_update(
+                which,
+                {"$set": _stamp(wish.runner, token, now), "$inc": {"attempts": 1}},
+                sort=IN_ORDER,
+                hint=CLAIM.name,
+                return_document=ReturnDocument.AFTER,
+            )
+        if row is None:
+            return []
+        job = Job(row, self.rows)
+        if wish.wanted(row):
+            return [job]
+        # The next look steps over it, and no other is tried so until it is gone.
+        self._put_back([job], handed_back(now))
+        return []
+
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
         now, paused = self.now(), self._paused
-        keyless: dict[str, list[str]] = defaultdict(list)
-
-        def is_unlimited(row: Document) -> bool:
-            if paused.holds(row):
-                return False
-            lane = wish.lanes.get(row["name"])
-            if lane is None:
-                return wish.wanted(row)
-            keyless[lane.group].append(row["_id"])
-            return False
-
-        shares = self._shares(wish.queues)
-        most = wish.at_most + wish.ahead
-        unlimited = [
-            row
-            for queues in shares.values()
-            for row in self.candidates.read(queues, most, now, is_unlimited, not_held(paused))
-        ]
-        for group, ids in keyless.items():
-            self.limited.adopt(ids, group, now)
+        candidates = self.candidates
+        candidates.learn(wish.rung)
+        shares = self._unpaused(
+            wish.queues.shares(
+                candidates.queues_known if wish.rung else candidates.queues_with_work
+            )
+        )
+        unlimited = self._read_unlimited(shares, wish, now)
+        if wish.rung and len(shares) == 1:
+            if 0 < len(unlimited) < wish.at_most:
+                # Threads are left for limited work too, which the next look, at once, sees to.
+                return Choice(list(takewhile(wish.takes, unlimited)))
+            self.limited.keys.look_again()
         return self.limited.choose(unlimited, shares, wish, now=now, token=token, paused=paused)
+
+    def _read_unlimited(
+        self, shares: Mapping[str, Sequence[str]], wish: Wish, now: Moment
+    ) -> list[Document]:
+        """Return the next jobs without a limit; those that should have a key are given it."""
+        most = wish.at_most + wish.ahead
+        reach = most * self.spread.width
+        unlimited: list[Document] = []
+        for _ in range(MOST_ADOPTIONS):
+            keyless = Keyless(wish, self._paused)
+            unlimited = []
+            for queues in shares.values():
+                rows = self.candidates.read(
+                    queues,
+                    reach,
+                    now,
+                    keyless.is_unlimited,
+                    passing=not_held(self._paused),
+                    enough=keyless.are_many,
+                )
+                unlimited += self.spread.part_of(rows, most)
+            for group, ids in keyless.found.items():
+                self.limited.adopt(ids, group, now)
+            if unlimited or not keyless.are_many():
+                break
+        return unlimited
 
     def _return_unused(self, permits: Mapping[str, str], jobs: list[Job], token: str) -> None:
         if permits:
@@ -194,20 +248,10 @@ class Claims:
 
         :param permits: The permits that are held for some of them, by the jobs' ids.
         """
-        now = self.now()
-        stamp = {
-            "state": RUNNING,
-            "claim_token": token,
-            "claimed_at": now,
-            "claimed_by": runner,
-            "heartbeat_at": now,
-            "started_at": now,
-            "updated_at": now,
-        }
-        with self._in_doubt(token):
-            ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
-            if ours < len(rows):
-                rows = self._won(rows, token) if ours else []
+        stamp = _stamp(runner, token, self.now())
+        ours = sum(self._stamp_group(group, stamp) for group in _alike(rows))
+        if ours < len(rows):
+            rows = self._won(rows, token) if ours else []
         return [
             Job(
                 {**row, **stamp, "attempts": row["attempts"] + 1},
@@ -230,7 +274,7 @@ class Claims:
 
     @contextlib.contextmanager
     def _in_doubt(self, token: str) -> Iterator[None]:
-        """Remember the token where it is not known what it took."""
+        """Remember the token of a claim where it is not known what that took."""
         try:
             yield
         except PyMongoError:
@@ -245,22 +289,29 @@ class Claims:
 
     def late(self) -> list[Job]:
         """Return what earlier claims took whose replies were lost; each job once (A5)."""
-        jobs: list[Job] = []
-        for doubt in list(self._doubts):
-            # Until then a part of the claim may still take effect.
-            is_over = self.steady() > doubt.until
-            rows = self.jobs.find(
-                {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
-                sort=IN_ORDER,
-                hint=CLAIM.name,
-            )
-            permits = self.limited.permits.of_token(doubt.token)
-            found = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
-            doubt.found += [job.id for job in found]
-            jobs += found
+        looks = [(doubt, self._look_at(doubt)) for doubt in self._doubts]
+        # Only now: had one of them failed, nobody would have what another found.
+        for doubt, (jobs, is_over) in looks:
+            doubt.found += [job.id for job in jobs]
             if is_over:
                 self._doubts.remove(doubt)
-        return jobs
+        return [job for _, (jobs, _) in looks for job in jobs]
+
+    def _look_at(self, doubt: _Doubt) -> tuple[list[Job], bool]:
+        """Return what a claim took and was not found yet, and whether that was the last look."""
+        # Until then a part of the claim may still take effect.
+        is_over = self.steady() > doubt.until
+        rows = self.jobs.find(
+            {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
+            sort=IN_ORDER,
+            hint=CLAIM.name,
+        )
+        permits = self.limited.permits.of_token(doubt.token)
+        jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
+        if is_over:
+            used = [*doubt.found, *(job.id for job in jobs)]
+            self.limited.permits.release_besides(used, doubt.token)
+        return jobs, is_over
 
     def look_in(self) -> float:
         """Return in how many seconds a claim may bring what the last one could not see yet."""
@@ -276,7 +327,7 @@ class Claims:
         self.limited.keys.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
-        """Put back jobs that were not begun, as if they had not been claimed.
+        """Put back jobs that were not begun, as if they had not been claimed, and their permits.
 
         :param run_at: When they are due; None keeps their place.
         :return: How many were still this claim's.
@@ -285,12 +336,31 @@ class Claims:
             return 0
         update = handed_back(self.now(), run_at)
         with answering("a hand-back"):
-            return sum(
-                self.jobs.update_many(
-                    {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
-                ).modified_count
-                for token, ids in _by_token(jobs).items()
-            )
+            back = self._put_back(jobs, update)
+            due = {} if run_at is None else {"run_at": run_at}
+            self.ring_for({**job.row, **due} for job in jobs)
+        self.limited.permits.give_back(jobs)
+        return back
+
+    def _put_back(self, jobs: Sequence[Job], update: Document) -> int:
+        return sum(
+            self.jobs.update_many(
+                {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
+            ).modified_count
+            for token, ids in _by_token(jobs).items()
+        )
+
+
+def _stamp(runner: str, token: str, now: Moment) -> Document:
+    return {
+        "state": RUNNING,
+        "claim_token": token,
+        "claimed_at": now,
+        "claimed_by": runner,
+        "heartbeat_at": now,
+        "started_at": now,
+        "updated_at": now,
+    }
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

@@ -6,6 +6,7 @@ import typing as t
 
 from ..errors import UniqueKeyTaken
 from ..job import PENDING, Document
+from ..redaction import concealed_row
 from .documents import update_of
 
 if t.TYPE_CHECKING:
@@ -23,19 +24,20 @@ def refuse_conflict(holder: Document, row: Document, taken: str, on_conflict: On
     """
     if not same_tenant(holder, row):
         raise UniqueKeyTaken(
-            f"A job of another tenant has the {taken.strip('_').replace('_', ' ')} {row[taken]!r}.",
+            f"A job of another tenant has the {taken.strip('_').replace('_', ' ')}"
+            f" {concealed_row(row)[taken]!r}.",
             hint="Let it begin with the tenant's name.",
         )
     if taken == "_id":
         return
     if holder["name"] != row["name"]:
         raise UniqueKeyTaken(
-            f"The unique key {row['unique_key']!r} is held by {_told(holder)}.",
+            f"The unique key {_key_of(row)!r} is held by {_told(holder)}.",
             hint="Use a key that begins with the task's name.",
         )
     if on_conflict == "raise":
         raise UniqueKeyTaken(
-            f"The unique key {row['unique_key']!r} is held by {_told(holder)}.",
+            f"The unique key {_key_of(row)!r} is held by {_told(holder)}.",
             hint='Use on_conflict="return" to be handed that job.',
         )
 
@@ -47,9 +49,11 @@ def is_replaced(holder: Document, taken: str, on_conflict: OnConflict) -> bool:
 
 def replacement(row: Document, now: Moment) -> Document:
     """Return the update that gives a waiting job a new row's arguments and moment."""
-    fields = {name: row[name] for name in ("args", "run_at", "expires_at") if name in row}
-    # What the old moment's expiry was does not bound the new one.
-    removed = [] if "expires_at" in row else ["expires_at"]
+    # The old moment's expiry does not bound the new one, nor do the old arguments' tags and
+    # bucket belong to the new.
+    of_them = ("expires_at", "tags", "concurrency_key")
+    fields = {name: row[name] for name in ("args", "run_at", *of_them) if name in row}
+    removed = [name for name in of_them if name not in row]
     # A runner that read the old arguments no longer matches the row (A1).
     return update_of(fields | {"updated_at": now}, removed) | {"$inc": {"revision": 1}}
 
@@ -57,6 +61,10 @@ def replacement(row: Document, now: Moment) -> Document:
 def same_tenant(holder: Document, row: Document) -> bool:
     """Whether two jobs are of one tenant, or both of none."""
     return bool(holder.get("tenant") == row.get("tenant"))
+
+
+def _key_of(row: Document) -> str:
+    return str(concealed_row(row)["unique_key"])
 
 
 def _told(job: Document) -> str:

@@ -70,11 +70,16 @@ class Connection:
     :param client: The client; nothing is asked of it yet.
     :param database: The name of the database.
     :param prefix: The name of the jobs' collection, and the start of the others'.
+    :param uri: What the client was made from; None where the application made it.
     """
 
-    def __init__(self, client: MongoClient[Document], database: str, prefix: str) -> None:
+    def __init__(
+        self, client: MongoClient[Document], database: str, prefix: str, uri: str | None = None
+    ) -> None:
         self.client = client
         self.prefix = prefix
+        self._uri = uri
+        self._listening: list[MongoClient[Document]] = []
         self.database: Database[Document] = client.get_database(
             database,
             codec_options=CodecOptions(),
@@ -101,7 +106,8 @@ class Connection:
         database = settings.database
         if make_client is not None and not settings.database_is_set:
             database = default_database_of(client, database)
-        return cls(client, database, settings.collection)
+        made_from = uri if make_client is None else None
+        return cls(client, database, settings.collection, made_from)
 
     def collection(self, suffix: str = "") -> Collection[Document]:
         """Return one of the queue's collections, by the end of its name."""
@@ -115,9 +121,29 @@ class Connection:
         with answering("a ping", seconds):
             self.client.admin.command("ping")
 
+    @contextlib.contextmanager
+    def listening_client(self) -> Iterator[Client | None]:
+        """Return a client for one cursor that is always waited on, until the end of the block.
+
+        It is one with a single connection, which takes none of the others'. An application's own
+        client cannot be made again: it is used itself, unless it has no connection to spare; then
+        there is none.
+        """
+        if self._uri is None:
+            most = self.client.options.pool_options.max_pool_size
+            yield None if most == 1 else self.client
+            return
+        # Its one cursor tells at once when the server is gone; it need not be asked as well.
+        with client_of(
+            self._uri, maxPoolSize=1, heartbeatFrequencyMS=60_000, serverMonitoringMode="poll"
+        ) as client:
+            self._listening.append(client)
+            yield client
+
     def close(self) -> None:
-        """Close the client's sockets."""
-        self.client.close()
+        """Close the clients' sockets."""
+        for client in [self.client, *self._listening]:
+            client.close()
 
     def _read_clock(self) -> Reading:
         with answering("the clock"):
@@ -142,13 +168,14 @@ def default_database_of(client: MongoClient[t.Any], otherwise: str) -> str:
     return otherwise if name in RESERVED_DATABASES else name
 
 
-def client_of(uri: str) -> MongoClient[t.Any]:
+def client_of(uri: str, **options: t.Any) -> MongoClient[t.Any]:
     """Return a client for a connection string. It connects when it is first asked something.
 
+    :param options: The driver's, in place of what the string says.
     :raises ConfigError: The connection string is wrong; its password is not shown.
     """
     try:
-        return MongoClient(uri, appname="flask_henri_jobs", connectTimeoutMS=5_000)
+        return MongoClient(uri, appname="flask_henri_jobs", connectTimeoutMS=5_000, **options)
     except (PyMongoError, ValueError) as error:
         hint = "Give mongodb://user:password@host:port/database, or mongodb+srv://…"
         raise ConfigError(f"HENRI_JOBS_URI is {mask_uri(uri)!r}: {error}.", hint=hint) from None

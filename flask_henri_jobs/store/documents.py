@@ -36,7 +36,8 @@ def new_row(
     """Return the document of a new job.
 
     :param when_used: Fields that are absent, not null, when unused: ``unique_key``,
-        ``concurrency_key``, ``batch_id``, ``tenant``, ``expires_at``, ``headers``, ``tags``.
+        ``concurrency_key``, ``batch_id``, ``tenant``, ``expires_at``, ``headers``, ``tags``,
+        ``redact``.
     """
     row: Document = {
         "_id": id,

@@ -30,6 +30,17 @@ TENANT = Index(
 )
 """Serves what :data:`RECENT` does, for one tenant."""
 
+TAGS = Index(
+    "fhj_tags",
+    {"tags": 1, "state": 1, "updated_at": -1, "_id": 1},
+    {"partialFilterExpression": {"tags": {"$exists": True}}},
+)
+"""Serves what :data:`RECENT` does, for one tag; a job without tags is not in it.
+
+Partial on being there, and not on text as the others are: of two conditions on an array's
+elements the planner may take the wrong one for the bounds.
+"""
+
 ALARMING = ("failed", "lost", "timeout")
 """Why jobs are dead that somebody should look at; the others were meant to end (Q5)."""
 
@@ -105,6 +116,8 @@ class JobFilter:
         """The index that serves this filter."""
         if self.batch is not None:
             return BATCH
+        if self.tag is not None:
+            return TAGS
         return RECENT if self.tenant is None else TENANT
 
     def to_query(self) -> Document:
@@ -118,14 +131,19 @@ class JobFilter:
             query["state"] = {"$in": list(self.states)}
         if self.batch is not None:
             query["batch_id"] = is_text(self.batch)
+        elif self.tag is not None:
+            query["tags"] = self.tag
         elif self.tenant is not None:
             query["tenant"] = is_text(self.tenant)
         return query
 
     def rest(self) -> Document:
         """Return the part of the query for which a job's document must be read."""
-        tenant = self.tenant if self.batch is not None else None
-        equal = {"queue": self.queue, "name": self.name, "tenant": tenant, "tags": self.tag}
+        equal = {"queue": self.queue, "name": self.name}
+        if self.index is not TENANT:
+            equal["tenant"] = self.tenant
+        if self.index is not TAGS:
+            equal["tags"] = self.tag
         query: Document = {key: value for key, value in equal.items() if value is not None}
         if self.reasons:
             # A henri runner writes no reason: its jobs failed.

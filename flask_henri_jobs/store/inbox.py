@@ -13,14 +13,16 @@ from ..job import PENDING, Document, Job, Rows
 from .conflicts import OnConflict, is_replaced, refuse_conflict, replacement, same_tenant
 from .connection import answering, is_outage
 from .indexes import Index
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
     from datetime import timedelta
 
     from pymongo.collection import Collection
 
     from ..clock import Moment
+    from .wakeups import RingFor
 
 MOST_AT_ONCE = 1000
 _DUPLICATE = 11000
@@ -41,12 +43,14 @@ class Inbox:
 
     :param jobs: The collection with the write concern that enqueueing has.
     :param timeout: No enqueue takes longer (Q11).
+    :param ring_for: Wakes runners for jobs that are stored (W3).
     """
 
     jobs: Collection[Document]
     now: Callable[[], Moment]
     timeout: timedelta
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
 
     def add(self, row: Document, on_conflict: OnConflict = "return") -> Job:
         """Store a job, or return the one that is there already under its id or unique key.
@@ -68,6 +72,7 @@ class Inbox:
                     if holder is not None:
                         return Job(holder, self.rows, created=False)
                 else:
+                    self.ring_for([row])
                     return Job(row, self.rows)
 
     def add_many(self, rows: Sequence[Document], on_conflict: OnConflict = "return") -> list[Job]:
@@ -85,12 +90,25 @@ class Inbox:
                 raise
         return jobs
 
-    def _add_part(self, rows: Sequence[Document], on_conflict: OnConflict) -> Iterator[Job]:
+    def _add_part(self, rows: Sequence[Document], on_conflict: OnConflict) -> Iterable[Job]:
         with answering("an enqueue", self.timeout.total_seconds()):
             refused = self._insert_many(rows)
             # One look for all of them; what it leaves open goes the way of a single enqueue.
             asked = [rows[at] for at in refused] if on_conflict == "return" else []
             holders = self._holders_of(asked) if asked else {}
+        if not refused:
+            self.ring_for(rows)
+            return [Job(row, self.rows) for row in rows]
+        self.ring_for([row for at, row in enumerate(rows) if at not in refused])
+        return self._created_or_held(rows, refused, holders, on_conflict)
+
+    def _created_or_held(
+        self,
+        rows: Sequence[Document],
+        refused: AbstractSet[int],
+        holders: Mapping[str, Document],
+        on_conflict: OnConflict,
+    ) -> Iterator[Job]:
         for at, row in enumerate(rows):
             if at not in refused:
                 yield Job(row, self.rows)
@@ -164,11 +182,14 @@ class Inbox:
 
     def _replace(self, holder: Document, row: Document) -> Document | None:
         """Give a waiting job new arguments and a new moment; None where it was taken meanwhile."""
-        return self.jobs.find_one_and_update(
+        replaced = self.jobs.find_one_and_update(
             {"_id": holder["_id"], "unique_key": row["unique_key"], "state": PENDING},
             replacement(row, self.now()),
             return_document=ReturnDocument.AFTER,
         )
+        if replaced is not None:
+            self.ring_for([replaced])
+        return replaced
 
 
 def _was_sent(error: PyMongoError) -> bool:

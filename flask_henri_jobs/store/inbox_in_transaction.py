@@ -13,6 +13,7 @@ from ..job import PENDING, Document, Job, Rows
 from .conflicts import OnConflict, is_replaced, refuse_conflict, replacement
 from .inbox import MOST_AT_ONCE
 from .transactions import TransactionRaced
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Moment
+    from .wakeups import RingFor
 
 _DUPLICATE = 11000
 
@@ -35,12 +37,14 @@ class TransactionalInbox:
     :param jobs: The collection, each of whose operations is in the caller's session.
     :param timeout: No enqueue takes longer (Q11).
     :param rows: Where a job is read anew, after the commit.
+    :param ring_for: Wakes runners after the commit (W3).
     """
 
     jobs: Collection[Document]
     now: Callable[[], Moment]
     timeout: timedelta
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
 
     def add(self, row: Document, on_conflict: OnConflict = "return") -> Job:
         """Store a job, or return the one that is there already, as the plain inbox does.
@@ -61,6 +65,7 @@ class TransactionalInbox:
             taken = _Taken(self._holders_of(rows))
             jobs = [self._new_or_held(row, taken, on_conflict) for row in rows]
             self._insert([row for row, job in zip(rows, jobs, strict=True) if job.created])
+        self.ring_for(job.row for job in jobs if job.row["state"] == PENDING)
         return jobs
 
     def _holders_of(self, rows: Sequence[Document]) -> Iterable[Document]:

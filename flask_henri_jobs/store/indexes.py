@@ -57,9 +57,11 @@ def create(collection: Collection[Document], indexes: Iterable[Index]) -> list[s
 
 def wrong(collection: Collection[Document], indexes: Iterable[Index]) -> list[str]:
     """Return what is wrong with a collection's indexes, a sentence each (Q13)."""
-    stored = collection.index_information()
+    stored, declared = collection.index_information(), list(indexes)
+    if len(declared) > 1 and not any(index.name in stored for index in declared):
+        return [f"{collection.name} has none of its {len(declared)} indexes."]
     problems = []
-    for index in indexes:
+    for index in declared:
         if index.name not in stored:
             problems.append(f"{collection.name} has no index {index.name} {index.keys}.")
         elif index.differs_from(stored[index.name]):

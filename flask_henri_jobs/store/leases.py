@@ -13,6 +13,7 @@ from .candidates import CLAIM
 from .connection import answering
 from .documents import changed, freed_key, handed_back, held_by, update_of, with_entry
 from .suspects import SUSPECT
+from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ if t.TYPE_CHECKING:
 
     from ..clock import Clock, Moment
     from .permits import Permits
+    from .wakeups import RingFor
 
 MOST_RECOVERED = 100
 
@@ -34,6 +36,7 @@ class Leases:
     clock: Clock
     permits: Permits
     rows: Rows | None = None
+    ring_for: RingFor = no_ring
 
     def keep(self, jobs: Sequence[Job]) -> set[str]:
         """Stamp the heartbeat of jobs. Return the ids of those whose claim is gone."""
@@ -46,6 +49,23 @@ class Leases:
                 return set()
             found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
         return {job.row["_id"] for job in jobs} - found
+
+    def report(self, progress: Sequence[tuple[Job, Document]]) -> list[Job | None]:
+        """Store how far jobs are, in one write.
+
+        :return: The jobs as they are now, in the order given; None for each whose claim is gone.
+        """
+        writes = [UpdateOne(held_by(job), {"$set": {"progress": far}}) for job, far in progress]
+        jobs = [job for job, _ in progress]
+        with answering("the progress of jobs"):
+            written = self.jobs.bulk_write(writes, ordered=False)
+            stand = {job.row["_id"] for job in jobs}
+            if written.matched_count < len(jobs):
+                stand = {row["_id"] for row in self.jobs.find(_still_ours(jobs), {"_id": True})}
+        return [
+            job.with_row({**job.row, "progress": far}) if job.row["_id"] in stand else None
+            for job, far in progress
+        ]
 
     def recover(self, stuck_after: timedelta) -> list[Job]:
         """Put back the running jobs with an old heartbeat; bury those without attempts left.
@@ -89,10 +109,12 @@ class Leases:
         :param besides: The jobs that it had begun; they are left as they are.
         """
         which = {"state": RUNNING, "claimed_by": runner, "_id": {"$nin": list(besides)}}
+        shown = {"queue": True, "run_at": True}
         with answering("a hand-back"):
-            return self.jobs.update_many(
-                which, handed_back(self.clock.now()), hint=CLAIM.name
-            ).modified_count
+            rows = list(self.jobs.find(which, shown, hint=CLAIM.name, limit=MOST_RECOVERED))
+            back = self.jobs.update_many(which, handed_back(self.clock.now()), hint=CLAIM.name)
+            self.ring_for(rows)
+            return back.modified_count
 
     def _put_back(
         self, rows: list[Document], said: Callable[[Document], str], suspect: bool = True
@@ -115,7 +137,9 @@ class Leases:
         if written.modified_count < len(rows):
             rows = self._changed(rows, updates) if written.modified_count else []
         self.permits.forget(Job(row) for row in rows)
-        return [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
+        jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
+        self.ring_for(job.row for job in jobs if job.row["state"] == PENDING)
+        return jobs
 
     def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Document]:
         """Return the rows whose history tells of this recovery: what changed, not what was read."""

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
 from ..pause import NOTHING_PAUSED
+from ..queues import Start
+from ..rate import group_of, lane_of
 from .documents import is_due
 from .pauses import not_held
+from .starts import Starts
 from .waiting_keys import Sieve
 
 if t.TYPE_CHECKING:
@@ -22,10 +25,11 @@ if t.TYPE_CHECKING:
     from ..clock import Moment
     from ..pause import Paused
     from ..rate import Lane
-    from .claims import Wish
     from .permits import Permits
     from .rates import Rates
+    from .starts import Allowance
     from .waiting_keys import Head, WaitingKeys
+    from .wish import Wish
 
 KEYS_AT_ONCE = 64
 """Keys whose free slots are asked for in one question."""
@@ -33,10 +37,16 @@ KEYS_AT_ONCE = 64
 
 @dataclass(slots=True)
 class Choice:
-    """What a runner would take: rows in their order, and the permits it holds for some."""
+    """What a runner would take.
+
+    :param rows: The jobs in their order.
+    :param permits: The permits that it holds for some of them, by their ids.
+    :param starts: Their places in the turns of the queues, by their ids, where those have weights.
+    """
 
     rows: list[Document]
     permits: dict[str, str] = field(default_factory=dict)
+    starts: dict[str, Start] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +86,20 @@ class LimitedWork:
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
         sieve = _sieve(paused, wish) if paused.holds_some_of_a_queue else None
         lines = self._lines(unlimited, shares, wish, now, sieve)
+        if len(unlimited) + len(lines) < wish.at_most and self.keys.look_again_if_freed():
+            lines = self._lines(unlimited, shares, wish, now, sieve)
         if not lines and len(shares) == 1:
             return Choice(list(itertools.takewhile(wish.takes, unlimited)))
-        picked = _picked([*unlimited, *lines], wish, share_of)
+        places = _picked([*unlimited, *lines], wish, share_of)
+        picked = [place.job for place in places]
         limited = [pick for pick in picked if isinstance(pick, _Pick)]
         permits = self._permits_for(limited, wish.runner, token)
         free = [pick.head.id for pick in limited if pick.slot is None]
-        rows = [pick for pick in picked if not isinstance(pick, _Pick)]
-        found = {row["_id"]: row for row in [*rows, *self._read([*permits, *free], wish, now)]}
-        ids = [pick.head.id if isinstance(pick, _Pick) else pick["_id"] for pick in picked]
-        return Choice([found[one] for one in ids if one in found], permits)
+        found = {row["_id"]: row for row in self._read([*permits, *free], wish, now)}
+        found |= {row["_id"]: row for row in picked if not isinstance(row, _Pick)}
+        rows = [found[_id(pick)] for pick in picked if _id(pick) in found]
+        starts = {_id(place.job): place.start for place in places if place.start}
+        return Choice(list(itertools.takewhile(wish.takes, rows)), permits, starts)
 
     def permit_of(self, row: Document, wish: Wish, token: str) -> dict[str, str] | None:
         """Take the permit that one job needs. Return it by the job's id; None where all are held.
@@ -94,7 +108,7 @@ class LimitedWork:
         """
         lane = wish.lanes.get(row["name"])
         key = row.get("concurrency_key") or (lane.group if lane else None)
-        lane = _lane(key, _groups(wish)) if key else None
+        lane = lane_of(key, _groups(wish)) if key else None
         if key is None or lane is None:
             return {}
         if lane.rate and not self.rates.free(lane.rate_bucket(key), lane.rate, 1):
@@ -127,13 +141,13 @@ class LimitedWork:
         """Return the keys of each share that have a slot free, as far as they may be reached."""
         lines: list[_Line] = []
         slots: dict[str, list[int | None]] = {}
-        starts = _Starts(self.rates, _groups(wish), _sought(wish))
+        starts = Starts(self.rates, _groups(wish), _sought(wish))
         self.rates.begin_look()
         for queues in shares.values():
             rows = [row for row in unlimited if row["queue"] in queues]
             heads = self.keys.heads(queues, now, sieve)
             # Where no thread is free, a limited job still ends what is claimed ahead of it.
-            reach = wish.at_most or len(rows)
+            reach = wish.at_most + wish.limited_ahead or len(rows)
             if rows and len(rows) >= reach:
                 last = _order(rows[reach - 1])
                 heads = itertools.takewhile(_comes_before(last), heads)
@@ -147,7 +161,7 @@ class LimitedWork:
         self,
         heads: Iterator[Head],
         slots: dict[str, list[int | None]],
-        starts: _Starts,
+        starts: Starts,
         wish: Wish,
     ) -> list[tuple[Head, list[int | None]]]:
         """Return the first keys with a slot free, and a start, each with its free slots.
@@ -158,11 +172,14 @@ class LimitedWork:
         heads = (
             head for head in heads if slots.get(head.key, True) and not starts.are_spent(head.key)
         )
+        at_once = max(KEYS_AT_ONCE, _sought(wish))
         # With a line for each free thread, every head that was not asked about comes later.
         while len(lines) < _sought(wish):
-            asked = list(itertools.islice(heads, max(KEYS_AT_ONCE, wish.at_most)))
+            asked = list(itertools.islice(heads, at_once))
             if not asked:
                 break
+            # Where many keys are full, few questions get past them.
+            at_once *= 2
             slots |= self._slots([head for head in asked if head.key not in slots], wish)
             # A key that waits in several queues has one line in each, and its slots once.
             lines += [
@@ -175,7 +192,7 @@ class LimitedWork:
     def _slots(self, heads: list[Head], wish: Wish) -> dict[str, list[int | None]]:
         """Return the slots of keys that are free; None stands for one that needs none."""
         groups = _groups(wish)
-        lanes = {head.key: _lane(head.key, groups) for head in heads}
+        lanes = {head.key: lane_of(head.key, groups) for head in heads}
         slots: dict[str, list[int | None]] = {key: [] for key in lanes}
         bound = {key: lane.most for key, lane in lanes.items() if lane and lane.most is not None}
         for key, free in self.permits.free(bound).items():
@@ -213,54 +230,12 @@ class LimitedWork:
 
 
 @dataclass(slots=True)
-class _Allowance:
-    """The starts of one bucket that are free, and how many lines may take one."""
-
-    left: int
-    lines: int = 0
-
-
-@dataclass(slots=True)
-class _Starts:
-    """The starts that the rates of lanes leave free, each bucket asked about once in a look."""
-
-    rates: Rates
-    groups: Mapping[str, Lane]
-    at_most: int
-    _allowances: dict[str, _Allowance] = field(default_factory=dict)
-
-    def are_spent(self, key: str) -> bool:
-        """Whether a key is known to have no start free."""
-        lane = _lane(key, self.groups)
-        return bool(lane and lane.rate) and self.rates.is_spent(lane.rate_bucket(key))
-
-    def has_one_for(self, key: str) -> bool:
-        """Whether one more line of a key finds a start."""
-        allowance = self.of(key)
-        if allowance is None:
-            return True
-        allowance.lines += 1
-        return allowance.lines <= allowance.left
-
-    def of(self, key: str) -> _Allowance | None:
-        """Return what is free for a key; None where no rate bounds it."""
-        lane = _lane(key, self.groups)
-        if lane is None or lane.rate is None:
-            return None
-        bucket = lane.rate_bucket(key)
-        if bucket not in self._allowances:
-            free = self.rates.free(bucket, lane.rate, self.at_most)
-            self._allowances[bucket] = _Allowance(free)
-        return self._allowances[bucket]
-
-
-@dataclass(slots=True)
 class _Line:
     """The due jobs of one key, as far as there are slots and starts for them."""
 
     head: Head
     slots: list[int | None]
-    allowance: _Allowance | None
+    allowance: Allowance | None
     keys: WaitingKeys
     now: Moment
     sieve: Sieve | None = None
@@ -296,11 +271,20 @@ class _Pick(t.NamedTuple):
     slot: int | None
 
 
+class _Place(t.NamedTuple):
+    """What was picked, and its place in the turns of queues that have weights."""
+
+    job: Document | _Pick
+    start: Start | None
+
+
 def _picked(
     firsts: list[Document | _Line], wish: Wish, share_of: Mapping[str, str]
-) -> list[Document | _Pick]:
+) -> list[_Place]:
     """Return the first jobs: of each share in its order, and the shares by turns."""
-    picked: list[Document | _Pick] = []
+    picked: list[_Place] = []
+    turns = wish.queues.plan()
+    groups = _groups(wish)
     waiting: dict[str, list[tuple[t.Any, int, Document | _Line]]] = defaultdict(list)
     for number, first in enumerate(firsts):
         # The number keeps rows and lines from being compared.
@@ -308,22 +292,22 @@ def _picked(
     for line in waiting.values():
         heapq.heapify(line)
     while waiting and len(picked) < wish.at_most + wish.ahead:
-        share = wish.queues.next(waiting)
+        share = turns.next(waiting)
+        start = Start(share, frozenset(waiting)) if turns.are_weighted else None
         _, number, first = waiting[share][0]
+        is_ahead = len(picked) >= wish.at_most
         if not isinstance(first, _Line):
-            if not wish.takes(first):
-                break
-            picked.append(first)
-            wish.queues.served(share, waiting)
+            picked.append(_Place(first, start))
+            turns.served(share, waiting)
         elif first.is_open:
-            if len(picked) >= wish.at_most:
+            if is_ahead and not _may_wait(first.head, len(picked), wish, groups):
                 # It waits for a thread, and nothing that is claimed ahead overtakes it.
                 break
-            wish.takes({})
-            picked.append(first.pick())
-            wish.queues.served(share, waiting)
+            picked.append(_Place(first.pick(), start))
+            turns.served(share, waiting)
         heapq.heappop(waiting[share])
-        if isinstance(first, _Line) and first.next():
+        # A key's second job waits for the next claim, where it costs a question to learn which.
+        if isinstance(first, _Line) and not is_ahead and first.next():
             heapq.heappush(waiting[share], (_place(first), number, first))
         if not waiting[share]:
             del waiting[share]
@@ -343,26 +327,27 @@ def _sieve(paused: Paused, wish: Wish) -> Sieve:
     return Sieve(may_be_wanted, lambda row: not paused.holds(row), not_held(paused))
 
 
+def _may_wait(head: Head, place: int, wish: Wish, groups: Mapping[str, Lane]) -> bool:
+    """Whether a limited job is claimed for a thread that is at work still."""
+    is_near = place < wish.at_most + wish.limited_ahead
+    return is_near and group_of(head.key, groups) in wish.short_groups
+
+
 def _groups(wish: Wish) -> dict[str, Lane]:
     return {lane.group: lane for lane in wish.lanes.values()}
 
 
 def _sought(wish: Wish) -> int:
     """Return how many limited jobs are looked for: one even where no thread is free for it."""
-    return max(1, wish.at_most)
-
-
-def _lane(key: str, groups: Mapping[str, Lane]) -> Lane | None:
-    """Return what holds back the jobs of a key, which is ``group`` or ``group:value``."""
-    while key not in groups:
-        key, colon, _ = key.rpartition(":")
-        if not colon:
-            return None
-    return groups[key]
+    return max(1, wish.at_most + wish.limited_ahead)
 
 
 def _comes_before(last: tuple[t.Any, ...]) -> Callable[[Head], bool]:
     return lambda head: head.order < last
+
+
+def _id(picked: Document | _Pick) -> str:
+    return picked.head.id if isinstance(picked, _Pick) else str(picked["_id"])
 
 
 def _queue(first: Document | _Line) -> str:

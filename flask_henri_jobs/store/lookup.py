@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import typing as t
 from dataclasses import dataclass, field
@@ -12,21 +13,24 @@ from ..errors import InvalidFilter, UnknownJob, WaitTimeout
 from ..job import DEAD, DONE, Document, Job
 from .candidates import CLAIM
 from .connection import answering
-from .filters import BATCH, RECENT, TENANT, JobFilter
+from .filters import BATCH, RECENT, TAGS, TENANT, JobFilter
 from .walks import MOST_EXAMINED
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from pymongo.collection import Collection
 
     from .indexes import Index
 
+Watched: t.TypeAlias = "Callable[[str], AbstractContextManager[Callable[[float], None]]]"
+
 MOST_ON_A_PAGE = 1000
 MOST_OFFSET = 1_000_000
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
-"""Seconds between two looks at a job that is waited for."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
+"""Seconds between two looks at a job that is waited for; a ring may come in between."""
 
 ENDED = (DONE, DEAD)
 
@@ -44,13 +48,17 @@ class Page(list[Job]):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Where jobs are read, and read anew."""
+    """Where jobs are read, and read anew.
+
+    :param waits: Gives what a thread sleeps with that waits for a job's end.
+    """
 
     jobs: Collection[Document]
+    waits: Watched | None = field(default=None, kw_only=True)
     steady: Callable[[], float] = field(default=steady_seconds, kw_only=True)
     sleep: Callable[[float], None] = field(default=time.sleep, kw_only=True)
 
-    INDEXES: t.ClassVar[tuple[Index, ...]] = (RECENT, BATCH, TENANT)
+    INDEXES: t.ClassVar[tuple[Index, ...]] = (RECENT, BATCH, TENANT, TAGS)
 
     def row_of(self, job_id: str) -> Document:
         """Return the row as it is now.
@@ -69,15 +77,9 @@ class Lookup:
         :raises WaitTimeout: It has not ended in that time.
         :raises UnknownJob: There is none with that id, or no more.
         """
-        began, pause = self.steady(), FIRST_PAUSE
-        while not self._has_ended(job_id):
-            if timeout is not None:
-                left = began + timeout - self.steady()
-                if left <= 0:
-                    raise WaitTimeout(f"Job {job_id} had not ended after {timeout:g} s.")
-                pause = min(pause, left)
-            self.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        if not self._has_ended(job_id):
+            with self._watched(job_id) as sleep:
+                self._await_end(job_id, timeout, sleep)
         return self.row_of(job_id)
 
     def find(self, job_id: str) -> Job | None:
@@ -123,6 +125,22 @@ class Lookup:
     def _read(self, job_id: str) -> Document | None:
         with answering(f"the look at job {job_id}"):
             return self.jobs.find_one({"_id": job_id})
+
+    def _watched(self, job_id: str) -> AbstractContextManager[Callable[[float], None]]:
+        return contextlib.nullcontext(self.sleep) if self.waits is None else self.waits(job_id)
+
+    def _await_end(
+        self, job_id: str, timeout: float | None, sleep: Callable[[float], None]
+    ) -> None:
+        began, pause = self.steady(), FIRST_PAUSE
+        while not self._has_ended(job_id):
+            if timeout is not None:
+                left = began + timeout - self.steady()
+                if left <= 0:
+                    raise WaitTimeout(f"Job {job_id} had not ended after {timeout:g} s.")
+                pause = min(pause, left)
+            sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def _state_of(self, job_id: str) -> str | None:
         row = self.jobs.find_one({"_id": job_id}, {"state": True})

@@ -80,14 +80,18 @@ def _stands(job: Job, change: Document, row: Document | None) -> bool:
 
 
 def _change(job: Job, outcome: Outcome) -> Document:
-    """Return the update that makes an outcome true."""
+    """Return the update that makes an outcome true, and keeps what its attempt left."""
+    update = _ending(job, outcome)
+    update["$set"] |= outcome.left
+    return update
+
+
+def _ending(job: Job, outcome: Outcome) -> Document:
     row = job.row
     match outcome:
         case Done():
             fields = _ended(outcome, DONE) | {"error_message": None, "error_stack": None}
-            if outcome.result is not None:
-                fields["result"] = outcome.result
-            return update_of(fields, freed_key(row))
+            return update_of(fields | outcome.result.fields(), freed_key(row))
         case Dead():
             fields = _ended(outcome, DEAD) | _failed(job, outcome) | {"dead_reason": outcome.reason}
             return update_of(fields, freed_key(row))

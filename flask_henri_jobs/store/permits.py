@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, PyMongoError
 
 from ..clock import steady_seconds, to_datetime
 from ..durations import millis
@@ -27,6 +28,9 @@ if t.TYPE_CHECKING:
 
 MOST_SWEPT = 100
 ABOVE_SECONDS = 1.0
+DOUBT_SECONDS = 10.0
+"""For so long a permit whose fate is unknown may still appear."""
+
 _DUPLICATE = 11000
 
 
@@ -68,7 +72,9 @@ class Permits:
     random: Callable[[Sequence[int], int], list[int]] = random.sample
     steady: Callable[[], float] = steady_seconds
     _above: list[tuple[str, int]] = field(default_factory=list)
+    _above_from: int = 0
     _above_until: float = 0.0
+    _useless: list[tuple[Document, float]] = field(default_factory=list)
 
     def free(self, most: Mapping[str, int]) -> dict[str, list[int]]:
         """Return the slots of buckets that can be taken.
@@ -77,6 +83,7 @@ class Permits:
         """
         if not most:
             return {}
+        self.tidy()
         ids = [slot_id(bucket, slot) for bucket, limit in most.items() for slot in range(limit)]
         taken: dict[str, set[int]] = defaultdict(set)
         for held in [*self._held(ids), *self._held_above(min(most.values()))]:
@@ -93,11 +100,11 @@ class Permits:
 
         There are some where a limit was lowered: who holds one finishes, and counts.
         """
-        if self.steady() >= self._above_until:
+        if self.steady() >= self._above_until or lowest < self._above_from:
             # As many as threads work on limited jobs at most, and read once in a second.
             above = self.limits.find({"slot": {"$gte": lowest}}, {"limit_key": True, "slot": True})
             self._above = [(held["limit_key"], int(held["slot"])) for held in above]
-            self._above_until = self.steady() + ABOVE_SECONDS
+            self._above_from, self._above_until = lowest, self.steady() + ABOVE_SECONDS
         return self._above
 
     def take(
@@ -124,9 +131,18 @@ class Permits:
         if not permits:
             return {}
         try:
+            return self._inserted(permits, token)
+        except PyMongoError:
+            # No job is claimed under this token now; what appears under it is nobody's.
+            self._useless.append(({"token": token}, self.steady() + DOUBT_SECONDS))
+            raise
+
+    def _inserted(self, permits: list[Document], token: str) -> dict[str, str]:
+        try:
             self.limits.insert_many(permits, ordered=False)
         except BulkWriteError as error:
-            if any(refused["code"] != _DUPLICATE for refused in error.details["writeErrors"]):
+            refused = {refusal["code"] for refusal in error.details["writeErrors"]}
+            if refused != {_DUPLICATE} or error.details["writeConcernErrors"]:
                 raise
             # A duplicate may be our own: an insert that was repeated after a lost reply (A11).
             ids = [permit["_id"] for permit in permits]
@@ -142,9 +158,26 @@ class Permits:
                 self.limits.delete_many(_of(held))
 
     def release(self, permits: Sequence[str], token: str) -> None:
-        """Give back permits that came to nothing: their jobs were taken by others."""
+        """Give back permits that came to nothing: their jobs were taken by others.
+
+        Without a database they are given back later: a claim that took other jobs stands.
+        """
         if permits:
-            self.limits.delete_many({"_id": {"$in": list(permits)}, "token": token})
+            self._useless.append(({"_id": {"$in": list(permits)}, "token": token}, 0.0))
+            with contextlib.suppress(PyMongoError):
+                self.tidy()
+
+    def release_besides(self, jobs: Sequence[str], token: str) -> None:
+        """Give back what a claim took for others than these jobs."""
+        self.limits.delete_many({"token": token, "job_id": {"$nin": list(jobs)}})
+
+    def tidy(self) -> None:
+        """Delete the permits that came to nothing and are not known to be gone."""
+        for which, until in list(self._useless):
+            self.limits.delete_many(which)
+            if until <= self.steady():
+                with contextlib.suppress(ValueError):
+                    self._useless.remove((which, until))
 
     def release_all_of(self, runner: str) -> None:
         """Give back whatever a runner holds that is known to be gone."""
@@ -156,13 +189,37 @@ class Permits:
         ours = self.limits.find({"token": token}, {"job_id": True})
         return {permit["job_id"]: permit["_id"] for permit in ours}
 
-    def keep(self, jobs: Iterable[Job]) -> None:
-        """Stamp the heartbeat of the permits of jobs."""
-        held = [job for job in jobs if job.permit is not None]
-        if held:
-            now = self.clock.now()
-            with answering("the permits"):
-                self.limits.update_many(_of(held), {"$set": {"heartbeat_at": now}})
+    def keep(self, jobs: Iterable[Job]) -> set[str]:
+        """Stamp the heartbeat of the permits of jobs. Return the ids of jobs that have none.
+
+        A permit that is gone, as after a stop between it and its claim, is taken again where its
+        slot is still free.
+        """
+        held = {job.permit: job for job in jobs if job.permit is not None}
+        if not held:
+            return set()
+        now, ours = self.clock.now(), _of(held.values())
+        with answering("the permits"):
+            kept = self.limits.update_many(ours, {"$set": {"heartbeat_at": now}})
+            if kept.matched_count == len(held):
+                return set()
+            found = {row["_id"] for row in self.limits.find(ours, {"_id": True})}
+            gone = [job for permit, job in held.items() if permit not in found]
+            return {job.row["_id"] for job in gone if self._runs(job) and not self._retaken(job)}
+
+    def _retaken(self, job: Job) -> bool:
+        bucket, _, slot = str(job.permit).rpartition("#")
+        token = job.row["claim_token"]
+        wanted = [(bucket, int(slot), job.row["_id"])]
+        taken = self.take(wanted, runner=job.row["claimed_by"], token=token)
+        if taken and not self._runs(job):
+            # It ended meanwhile, and its permit may have been given back before it was retaken.
+            self.release(list(taken.values()), token)
+        return bool(taken)
+
+    def _runs(self, job: Job) -> bool:
+        claim = {"_id": job.row["_id"], "claim_token": job.row["claim_token"], "state": RUNNING}
+        return self.jobs.find_one(claim, {"_id": True}) is not None
 
     def forget(self, jobs: Iterable[Job]) -> None:
         """Delete the permits of jobs that were put back from a runner that is gone.
@@ -178,17 +235,19 @@ class Permits:
         """Free old permits whose job is not running under them. Return what was freed.
 
         A permit whose heartbeat failed while its job's succeeded stays: the job still runs (A9).
+        So does that of a job which nobody has recovered yet: the two are given up in this order.
         """
         if self.clock.calm_for() < stuck_after:
             return []
         before = self.clock.now() - millis(stuck_after)
         with answering("a sweep of permits"):
+            self.tidy()
             old = list(self.limits.find({"heartbeat_at": {"$lt": before}}, limit=MOST_SWEPT))
-            alive = self._with_running_jobs(old, before)
+            in_use = self._with_running_jobs(old)
             return [
                 _to_permit(permit)
                 for permit in old
-                if permit["_id"] not in alive
+                if permit["_id"] not in in_use
                 and self.limits.delete_one(
                     {"_id": permit["_id"], "heartbeat_at": permit["heartbeat_at"]}
                 ).deleted_count
@@ -200,33 +259,42 @@ class Permits:
             found = self.limits.find(sort=[("limit_key", 1), ("slot", 1)], limit=most)
             return [_to_permit(permit) for permit in found]
 
-    def _with_running_jobs(self, permits: list[Document], before: int) -> set[str]:
+    def _with_running_jobs(self, permits: list[Document]) -> set[str]:
         ids = [permit["job_id"] for permit in permits if permit.get("job_id")]
         running = self.jobs.find(
-            {"_id": {"$in": ids}, "state": RUNNING, "heartbeat_at": {"$gte": before}},
-            {"claim_token": True},
+            {"_id": {"$in": ids}, "state": RUNNING}, {"claim_token": True, "claimed_by": True}
         )
-        tokens = {job["_id"]: job["claim_token"] for job in running}
+        jobs = {job["_id"]: job for job in running}
         return {
             permit["_id"]
             for permit in permits
-            if permit.get("job_id") in tokens
-            # A henri runner's permit has no token, and is its job's all the same.
-            and permit.get("token") in (None, tokens[permit["job_id"]])
+            if (job := jobs.get(permit.get("job_id"))) is not None and _is_under(permit, job)
         }
 
 
+def _is_under(permit: Document, job: Document) -> bool:
+    """Whether a running job runs under a permit."""
+    if token := permit.get("token"):
+        return bool(token == job["claim_token"])
+    # A henri runner's permit has no token.
+    return bool(permit["runner"] == job["claimed_by"])
+
+
 def _free(limit: int, taken: set[int]) -> list[int]:
-    # Two runners that both see one place left must meet in the same slot, and one lose it there.
+    # Two runners that both see one place left must meet in the same slot, and one lose it there:
+    # where a limit was lowered, as many slots from the top are closed as are held above them.
     above = sum(slot >= limit for slot in taken)
-    return [slot for slot in range(limit - above) if slot not in taken]
+    free = [slot for slot in range(limit - above) if slot not in taken]
+    return free[: max(0, limit - len(taken))] if above else free
 
 
-def _of(jobs: list[Job]) -> Document:
-    return {
-        "_id": {"$in": [job.permit for job in jobs]},
-        "token": {"$in": list({job.row["claim_token"] for job in jobs})},
-    }
+def _of(jobs: Iterable[Job]) -> Document:
+    """Match the permits of jobs, each by its own token: a slot may be another's of these since."""
+    held: dict[str, list[str | None]] = defaultdict(list)
+    for job in jobs:
+        held[job.row["claim_token"]].append(job.permit)
+    each = [{"_id": {"$in": permits}, "token": token} for token, permits in held.items()]
+    return each[0] if len(each) == 1 else {"$or": each}
 
 
 def _to_permit(permit: Document) -> Permit:

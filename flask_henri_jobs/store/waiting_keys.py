@@ -79,14 +79,25 @@ class _Step:
 
 @dataclass(slots=True)
 class _Known:
-    """What was read of a queue, in order and by key, until when it is used.
+    """What was read of a queue.
 
+    :param heads: What is left of it, in order and by key.
+    :param until: When it is read again, at the latest.
+    :param size: How many heads there were.
     :param is_short: Whether a head was taken, behind which others of its key may wait.
     """
 
     heads: dict[str, Head]
     until: float
+    size: int
     is_short: bool = False
+
+    def is_good(self, now: float) -> bool:
+        """Whether it is used for longer: most of what was read is there still, or there was none.
+
+        What comes behind a head that was taken is not known.
+        """
+        return now < self.until and (not self.size or 8 * len(self.heads) > self.size)
 
 
 @dataclass(slots=True)
@@ -97,6 +108,7 @@ class WaitingKeys:
     steady: Callable[[], float] = steady_seconds
     _known: dict[str, _Known] = field(default_factory=dict)
     _steps: dict[tuple[str, str], _Step] = field(default_factory=dict)
+    _are_freed: bool = False
 
     def heads(
         self, queues: Iterable[str], now: Moment, sieve: Sieve | None = None
@@ -118,8 +130,13 @@ class WaitingKeys:
 
     def look_in(self) -> float:
         """Return in how many seconds a look sees what came behind the heads that were taken."""
-        short = [known.until for known in self._known.values() if known.is_short]
-        return max(0.0, min(short) - self.steady()) if short else float("inf")
+        now = self.steady()
+        short = {queue: known.until for queue, known in self._known.items() if known.is_short}
+        for queue, until in short.items():
+            if until <= now:
+                # The next look reads it, where that queue still has work; it waits for no more.
+                del self._known[queue]
+        return max(0.0, min(short.values()) - now) if short else float("inf")
 
     def behind(
         self, head: Head, at_most: int, now: Moment, sieve: Sieve | None = None
@@ -139,14 +156,27 @@ class WaitingKeys:
         )
         return [_to_head(row) for row in found if row["_id"] != head.id][:at_most]
 
+    def freed(self) -> None:
+        """Note that keys have slots free which had none when they were read."""
+        self._are_freed = True
+
+    def look_again_if_freed(self) -> bool:
+        """Forget what was read if keys were freed since. Return whether it is forgotten."""
+        forgotten = self._are_freed
+        if forgotten:
+            self.look_again()
+        return forgotten
+
     def look_again(self) -> None:
         """Forget what was read, and what was stepped over."""
+        """Forget what was read."""
+        self._are_freed = False
         self._known.clear()
         self._steps.clear()
 
     def _of(self, queue: str, now: Moment, sieve: Sieve | None) -> list[Head]:
         known = self._known.get(queue)
-        if known is None or known.until <= self.steady():
+        if known is None or not known.is_good(self.steady()):
             known = self._known[queue] = self._read(queue, now, sieve)
         return list(known.heads.values())
 
@@ -161,7 +191,7 @@ class WaitingKeys:
         heads.sort(key=lambda head: head.order)
         ended = self.steady()
         until = ended + max(SHORTEST_MEMORY, MEMORY_PER_COST * (ended - began))
-        return _Known({head.key: head for head in heads}, until)
+        return _Known({head.key: head for head in heads}, until, len(heads))
 
     def _wanted(self, heads: list[Head], now: Moment, sieve: Sieve) -> list[Head]:
         """Return the heads that are wanted; in place of each other one, its key's first that is."""

@@ -11,6 +11,7 @@ from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
 from ..errors import NotInstalled
 from ..log import logger
+from ..logs import tell_of_jobs
 from ..queues import QueueSelection
 from ..setting_readers import MOST_THREADS
 from .os_signals import stopping
@@ -49,6 +50,7 @@ def work(
         # One at a time, in a process that does nothing else (W6).
         threads, schedules = 1, False
     state.import_tasks()
+    tell_of_jobs()
     if schedules:
         for problem in problems_of(
             declared_schedules(state.settings, jobs.tasks), jobs.tasks, state.settings
@@ -79,6 +81,7 @@ def supervise(
 
     :param command: Starts this worker; with one option more, one of its runners.
     """
+    tell_of_jobs()
     state = jobs.state
     supervisor = Supervisor(
         current_app._get_current_object(),  # type: ignore[attr-defined]

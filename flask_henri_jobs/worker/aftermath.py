@@ -8,17 +8,21 @@ from collections import defaultdict
 from .. import signals
 from ..errors import HenriJobsError, StoreUnavailable
 from ..finishing import Finisher
-from ..job import DEAD, DONE
+from ..job import DEAD, DONE, PENDING
 from ..log import logger
+from ..outcome import HandedBack
+from ..registry import Registry
 from ..store.tallies import Ended
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..batch import Batch
     from ..job import Job
     from ..settings import Settings
     from ..store import Store
+    from .alarm import Alarm
+    from .awaited import Awaited
     from .committer import Announcer, Settled
     from .loop import Outages
 
@@ -34,6 +38,9 @@ class Aftermath:
     batch over (B3).
 
     :param on_enqueued: Called when callbacks were enqueued.
+    :param alarm: Told when jobs that went back are due.
+    :param awaited: The jobs that somebody waits for.
+    :param tasks: What is known here of the tasks of callbacks.
     """
 
     def __init__(
@@ -43,23 +50,45 @@ class Aftermath:
         announcer: Announcer,
         outages: Outages,
         on_enqueued: Callable[[], None],
+        alarm: Alarm | None = None,
+        awaited: Awaited | None = None,
+        tasks: Registry | None = None,
     ) -> None:
         self._store = store
-        self._finisher = Finisher(settings, store)
+        self._finisher = Finisher(settings, store, tasks or Registry())
         self._announcer = announcer
         self._outages = outages
         self._on_enqueued = on_enqueued
+        self._alarm = alarm
+        self._awaited = awaited
 
-    def follow(self, group: Iterable[Settled]) -> None:
+    def follow(self, group: Sequence[Settled]) -> None:
         """Count what ended of a group of attempts, once however often it is called with it."""
+        self._ring_for_put_back(group)
         fresh = [settled for settled in group if not settled.ending.is_counted]
         for settled in fresh:
             # Noted before it is sent: a count whose fate is unknown is not repeated (B1).
             settled.ending.is_counted = True
         self.count(settled.job for settled in fresh if settled.job is not None)
 
+    def _ring_for_put_back(self, group: Sequence[Settled]) -> None:
+        rows = [
+            settled.job.row
+            for settled in group
+            # What was handed back waits for a pause to end, or a start: others could not begin it.
+            if settled.job is not None and not isinstance(settled.ending.outcome, HandedBack)
+        ]
+        if back := [row for row in rows if row["state"] == PENDING]:
+            self._store.wakeups.ring_for(back)
+            if self._alarm is not None:
+                # The others hear of the first of them only.
+                self._alarm.expect_all(back)
+
     def count(self, jobs: Iterable[Job]) -> None:
         """Count jobs that have just ended, and end the batches that are over."""
+        jobs = list(jobs)
+        if self._awaited is not None:
+            self._awaited.tell(jobs)
         ended = _by_batch(jobs)
         if ended:
             with self._outages.tolerated():

@@ -59,7 +59,7 @@ class Apart:
     @property
     def is_over(self) -> bool:
         """Whether none has come for so long that a process for suspects is not needed any more."""
-        waited = steady_seconds() - self._idle_since
+        waited = 0.0 if self._has_one else steady_seconds() - self._idle_since
         return self._post.role is Role.SUSPECTS and waited > PATIENCE_SECONDS
 
     def look_again(self) -> None:

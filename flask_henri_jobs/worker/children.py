@@ -77,11 +77,16 @@ class Child:
         return wait
 
     def stop(self, within: float) -> None:
-        """Tell the process to stop in order, once; it is killed when that takes too long."""
+        """Tell the process to stop in order, once; it is killed when that takes too long.
+
+        One that has stopped by itself is not told: it only has to be gone in time. Python waits
+        for threads that are no daemons, and a task may have left one that does not end.
+        """
         if self._kill_at is None:
             self._was_worn = self._marks.stage is Stage.WORN
             self._kill_at = steady_seconds() + within
-            self._process.send_signal(signal.SIGTERM)
+            if self._marks.stage is not Stage.ENDED:
+                self._process.send_signal(signal.SIGTERM)
 
     def hurry(self, within: float) -> None:
         """End the grace of a process that was told to stop."""

@@ -15,8 +15,8 @@ from ..errors import StoreUnavailable
 from ..log import logger
 from ..outcome import Again, Dead, Done, HandedBack, Snoozed
 from ..signals import emit_safely
-from .failure_log import log_failure
 from .loop import Loop
+from .outcome_log import OutcomeLog
 from .telling import tell
 
 if t.TYPE_CHECKING:
@@ -182,6 +182,7 @@ class Announcer:
 
     def __init__(self, app: Flask) -> None:
         self._app = app
+        self._log = OutcomeLog()
         self._waiting: queue.Queue[Callable[[Flask], None] | None] = queue.Queue(MOST_OUTSTANDING)
         self._thread = threading.Thread(target=self._run, name="henri-jobs-announcer", daemon=True)
 
@@ -191,7 +192,7 @@ class Announcer:
 
     def announce(self, settled: Settled) -> None:
         """Have an outcome told."""
-        self._waiting.put(partial(_send, settled))
+        self._waiting.put(partial(self._tell_of, settled))
 
     def tell(self, signal: NamedSignal, **facts: t.Any) -> None:
         """Have a signal sent, after what was announced before."""
@@ -209,6 +210,10 @@ class Announcer:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         return not self._thread.is_alive()
 
+    def _tell_of(self, settled: Settled, app: Flask) -> None:
+        _send(settled, app)
+        self._log.tell(settled)
+
     def _run(self) -> None:
         send: Callable[[Flask], None] | None
         while (send := self._waiting.get()) is not None:
@@ -222,7 +227,6 @@ def _send(settled: Settled, app: Flask) -> None:
     if job is None:
         emit_safely(signals.job_lost, app, job=ending.job)
         return
-    log_failure(job, ending.attempt, ending.outcome, ending.raised)
     failed = {"job": job, "error": ending.raised, "attempt": ending.attempt}
     match ending.outcome:
         case Done():

@@ -12,18 +12,24 @@ if t.TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
 
+    from .frame import Frame
 
-def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:
+
+def run_coroutine(coroutine: Coroutine[t.Any, t.Any, t.Any], frame: Frame) -> t.Any:
     """Return what a coroutine returns, on an event loop of its own that is closed afterwards.
 
     A loop shared between jobs would be ended for all of them by one ``SystemExit`` (W9).
+
+    :param frame: What is thrown into it cancels the coroutine's task, and is raised (W7).
     """
     if not _has_loop():
-        return _Coroutine(coroutine).run()
+        return _Coroutine(coroutine, frame).run()
     # A thread runs one loop at a time, and this one runs the application's: a job is performed
     # inline, by an ``async def`` view.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(contextvars.copy_context().run, _Coroutine(coroutine).run).result()
+        return thread.submit(
+            contextvars.copy_context().run, _Coroutine(coroutine, frame).run
+        ).result()
 
 
 def _has_loop() -> bool:
@@ -37,8 +43,9 @@ def _has_loop() -> bool:
 class _Coroutine:
     """A coroutine whose exception does not go through asyncio, which would keep it in a circle."""
 
-    def __init__(self, coroutine: Coroutine[t.Any, t.Any, t.Any]) -> None:
+    def __init__(self, coroutine: Coroutine[t.Any, t.Any, t.Any], frame: Frame) -> None:
         self._coroutine = coroutine
+        self._frame = frame
         self._returned: t.Any = None
         self._raised: BaseException | None = None
 
@@ -55,10 +62,13 @@ class _Coroutine:
 
     async def _await(self) -> None:
         try:
-            self._returned = await self._coroutine
-        except asyncio.CancelledError:
-            # Ctrl-C cancels the coroutine where it runs in the main thread: asyncio says which.
-            raise
+            with self._frame.cancelling(asyncio.current_task()):
+                self._returned = await self._coroutine
+        except asyncio.CancelledError as cancelled:
+            if self._frame.thrown is None:
+                # By Ctrl-C, where it runs in the main thread: asyncio says so.
+                raise
+            self._raised = self._frame.instance().with_traceback(below(cancelled).__traceback__)
         except BaseException as raised:  # noqa: BLE001 - it is raised outside the loop
             self._raised = below(raised)
             _open_circles(raised)

@@ -50,10 +50,12 @@ class Gate:
             return Leave.LOST
         while True:
             try:
-                may = not self._is_held(job) and self._has_start(job)
-                return Leave.BEGIN if may else Leave.NOT_NOW
+                return self._leave_for(job)
             except StoreUnavailable:
                 self._pause.sleep(RETRY_SECONDS)
+
+    def _leave_for(self, job: Job) -> Leave:
+        return Leave.NOT_NOW if self._is_held(job) or not self._has_start(job) else Leave.BEGIN
 
     def _is_held(self, job: Job) -> bool:
         paused = self._pauses.for_a_start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import typing as t
 
@@ -52,6 +53,10 @@ class Holdings:
             for job in jobs:
                 if self._known_at(job) is not None:
                     self._held[job.row["_id"]] = (job, known_at)
+
+    def doubt(self, jobs: Iterable[Job]) -> None:
+        """Note that jobs may have been handed back: none is fresh until its next heartbeat."""
+        self.renew(jobs, -math.inf)
 
     def older_than(self, seconds: float) -> list[Job]:
         """Return the jobs that were last known to be held so long ago, or longer."""

@@ -11,6 +11,7 @@ from ..clock import steady_seconds
 from ..durations import millis
 from ..job import DEAD, DONE
 from ..log import logger
+from ..logs import about
 from ..signals import emit_safely
 from .loop import Loop
 from .telling import tell
@@ -108,7 +109,8 @@ class Housekeeping:
         recovered = self._store.leases.recover(self._settings.stuck_after)
         self._aftermath.count(recovered)
         for job in recovered:
-            logger.warning("Recovered %r from a runner that stopped answering.", job)
+            with about(job):
+                logger.warning("Recovered %r from a runner that stopped answering.", job)
             tell_recovered(self._app, job)
 
     def sweep_permits(self) -> None:

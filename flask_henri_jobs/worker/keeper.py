@@ -6,6 +6,7 @@ import typing as t
 
 from ..errors import StoreUnavailable
 from ..log import logger
+from ..logs import about
 from .loop import Loop, Wakeup
 
 if t.TYPE_CHECKING:
@@ -15,6 +16,7 @@ if t.TYPE_CHECKING:
     from ..job import Job
     from ..store.leases import Leases
     from ..store.permits import Permits
+    from .attempts import Attempts
     from .holdings import Holdings
     from .loop import Outages
 
@@ -34,6 +36,7 @@ class Keeper:
         leases: Leases,
         permits: Permits,
         holdings: Holdings,
+        attempts: Attempts,
         clock: Clock,
         *,
         heartbeat: timedelta,
@@ -43,6 +46,7 @@ class Keeper:
         self._leases = leases
         self._permits = permits
         self._holdings = holdings
+        self._attempts = attempts
         self._clock = clock
         self._heartbeat = heartbeat.total_seconds()
         self._outages = outages
@@ -59,14 +63,16 @@ class Keeper:
         return self._loop.stop(timeout)
 
     def may_begin(self, job: Job) -> bool:
-        """Whether the claim of a job is known to stand, or is found to when it was long ago."""
-        if self._holdings.is_fresh(job, self._fresh):
-            return True
-        while True:
+        """Whether the claim of a job is known to stand, or is found to when it was long ago.
+
+        A job whose permit is gone, and taken by another, does not begin either (L3).
+        """
+        while not self._holdings.is_fresh(job, self._fresh):
             try:
                 return self._keep([job]) == []
             except StoreUnavailable:
                 self._pause.sleep(RETRY_SECONDS)
+        return True
 
     def round(self) -> float:
         """Write the heartbeats that are due. Return the seconds until others are."""
@@ -78,15 +84,21 @@ class Keeper:
         return self._heartbeat / 2
 
     def _keep(self, jobs: list[Job]) -> list[Job]:
-        """Write the heartbeats of jobs. Return those whose claim is gone."""
+        """Write the heartbeats of jobs. Return those whose claim or permit is gone."""
         known_at = self._holdings.now()
         with self._outages.asking():
             gone = self._leases.keep(jobs)
-            kept = [job for job in jobs if job.row["_id"] not in gone]
-            self._permits.keep(kept)
-        self._holdings.renew(kept, known_at)
+            ours = [job for job in jobs if job.row["_id"] not in gone]
+            without = self._permits.keep(ours)
         lost = [job for job in jobs if job.row["_id"] in gone]
         for job in lost:
-            logger.warning("The claim of %r is gone: another runner has the job.", job)
+            with about(job):
+                logger.warning("The claim of %r is gone: another runner has the job.", job)
+        bare = [job for job in ours if job.row["_id"] in without]
+        for job in bare:
+            with about(job):
+                logger.warning("The permit of %r is gone: its key may run once too often.", job)
+        self._holdings.renew((job for job in ours if job.row["_id"] not in without), known_at)
         self._holdings.drop(lost)
-        return lost
+        self._attempts.lose(lost)
+        return lost + bare

@@ -10,6 +10,7 @@ import typing as t
 
 from ..errors import StoreUnavailable
 from ..log import logger
+from ..store.connection import DriverError
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,9 +74,14 @@ class Outages:
 
     @contextlib.contextmanager
     def tolerated(self) -> Iterator[None]:
-        """Go on after the block where the database is away: others will repair it later."""
-        with contextlib.suppress(StoreUnavailable), self.asking():
-            yield
+        """Go on after the block where the database is away, or refuses: others repair it later."""
+        try:
+            with self.asking():
+                yield
+        except StoreUnavailable:
+            pass
+        except DriverError:
+            logger.exception("The database refuses what a runner asks.")
 
     def _has_become(self, *, away: bool, asked_at: float) -> bool:
         with self._lock:

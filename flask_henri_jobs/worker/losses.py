@@ -11,6 +11,7 @@ from ..clock import steady_seconds
 from ..errors import StoreUnavailable
 from ..job import PENDING
 from ..log import logger
+from ..logs import about
 from .housekeeping import tell_recovered
 from .loop import Loop, Outages
 
@@ -141,7 +142,8 @@ class Losses:
             loss.runner, loss.reason, [job_id], suspect=loss.suspect
         )
         for job in recovered:
-            logger.warning("Put back %r: %s %s.", job, loss.runner, loss.reason)
+            with about(job):
+                logger.warning("Put back %r: %s %s.", job, loss.runner, loss.reason)
             tell_recovered(self._app, job)
             if loss.suspect and job.state == PENDING:
                 self._on_suspects()

@@ -13,6 +13,11 @@ AHEAD_SECONDS = 0.05
 LONGEST_AHEAD = AHEAD_SECONDS / 2
 """Seconds that a job may be expected to take which is claimed ahead."""
 
+LIMITED_AHEAD_SECONDS = 0.01
+"""The same of limited jobs: their permits keep others out meanwhile, as long as a claim does."""
+
+LONGEST_LIMITED_AHEAD = LIMITED_AHEAD_SECONDS / 2
+
 MOST_AHEAD = 200
 LONGEST_WAIT = 0.1
 """Seconds after which a job that was claimed ahead, and that no thread has begun, goes back."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..log import logger
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..clock import Moment
     from ..job import Document, Job
@@ -46,6 +46,11 @@ class Strangers:
         self._now = now
         self._waits: dict[str, _Wait] = {}
         self._unsent: list[Job] = []
+
+    @property
+    def known(self) -> Iterable[str]:
+        """The names of the tasks that are known."""
+        return self._tasks
 
     def are_wanted(self, row: Document) -> bool:
         """Whether a job is to be claimed: its task is known, or it stood there for too long."""

@@ -151,7 +151,9 @@ class Supervisor:
         """Stop those that are worn, the oldest first, as far as enough others are at work."""
         worn = self._with_stage(Stage.WORN)
         spare = len(self._with_stage(Stage.AT_WORK)) + len(worn) - self._processes
-        for child in [*worn[: max(0, spare)], *self._with_stage(Stage.WORN, role=Role.SUSPECTS)]:
+        ended = [child for child in self._children if child.stage is Stage.ENDED]
+        suspects = self._with_stage(Stage.WORN, role=Role.SUSPECTS)
+        for child in [*worn[: max(0, spare)], *suspects, *ended]:
             child.stop(self._grace + LEAVING_SECONDS)
 
     def _with_stage(self, *stages: Stage, role: Role = Role.JOBS) -> list[Child]:

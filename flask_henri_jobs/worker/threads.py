@@ -19,12 +19,13 @@ if t.TYPE_CHECKING:
 class Threads:
     """Some threads that perform jobs, one each at a time.
 
-    :param perform: Called with a job in one of the threads. What it raises is logged.
+    :param perform: Called with a job in one of the threads. What it raises is logged. With False it
+        says that the thread was given up meanwhile, and ends it.
     :param on_idle: Called when few jobs wait, or a thread has nothing more to do.
     """
 
     def __init__(
-        self, count: int, perform: Callable[[Job], None], on_idle: Callable[[], None]
+        self, count: int, perform: Callable[[Job], bool | None], on_idle: Callable[[], None]
     ) -> None:
         self.count = count
         self._do = perform
@@ -34,10 +35,9 @@ class Threads:
         self._outstanding = 0
         self.low_water = 0
         """So few jobs wait when ``on_idle`` is called; 0 calls it when none does."""
-        self._threads = [
-            threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)
-            for number in range(1, count + 1)
-        ]
+        self.given_up = 0
+        """How many threads were given up with their jobs."""
+        self._threads = [self._new_thread(number) for number in range(1, count + 1)]
 
     def start(self) -> None:
         """Start the threads."""
@@ -77,6 +77,23 @@ class Threads:
                 taken.append(job)
                 self._ended()
 
+    def give_up(self, ident: int, *, replace: bool) -> None:
+        """Count a thread out whose job does not end, and the job with it (W7).
+
+        :param ident: Which thread.
+        :param replace: Whether another one takes its place.
+        """
+        self.given_up += 1
+        threads = [thread for thread in self._threads if thread.ident != ident]
+        if replace:
+            threads.append(self._new_thread(self.count + self.given_up))
+            threads[-1].start()
+        else:
+            self.count -= 1
+        # Nobody waits for it any more.
+        self._threads = threads
+        self._ended()
+
     def stop(self, timeout: float) -> bool:
         """Let the threads end after the jobs in hand. Return whether they did in time."""
         for _ in self._threads:
@@ -97,11 +114,16 @@ class Threads:
         job = self._waiting.get()
         if job is None:
             return math.inf
+        goes_on: bool | None = True
         try:
-            self._do(job)
+            goes_on = self._do(job)
         finally:
-            self._ended()
-        return 0.0
+            if goes_on is not False:
+                self._ended()
+        return math.inf if goes_on is False else 0.0
+
+    def _new_thread(self, number: int) -> threading.Thread:
+        return threading.Thread(target=self._run, name=f"henri-jobs-{number}", daemon=True)
 
     def _ended(self) -> None:
         with self._lock:

@@ -27,6 +27,7 @@ airports.csv: 3376 rows
              rows from 2751: GeocoderBusy: The geocoder was too busy for SLQ.
   buried         0 jobs
   rejected       0 rows
+  report        14 jobs ended, 0 of them dead
 
 broken.csv: 12 rows
   enqueued       3 jobs
@@ -41,6 +42,7 @@ broken.csv: 12 rows
              row 10: latitude is 'ten', which is not a number
              row 11: iata is empty
              row 12: longitude is nan, beyond 180 degrees
+  report         3 jobs ended, 1 of them dead
 
 All of it is as the files say.
 """

@@ -376,6 +376,33 @@ def test_two_workers(start: Start, database: Database[Document]) -> None:
     assert len({note["pid"] for note in begun}) == 2
 
 
+def test_blocked_past_its_timeout(start: Start, database: Database[Document]) -> None:
+    """W7: a task that is blocked in a system call is dead within 6 s after its timeout, its process
+    is replaced meanwhile, and what runs beside it ends there, each job performed once."""
+    worker = start("-t", "3")
+    (first,) = worker.wait_for_runners()
+    beside = [fleet_app.slow.delay(8).id for _ in range(2)]
+    wait_for_start(database, 2)
+    blocked = fleet_app.blocked.delay()
+    wait_for_start(database, 3)
+    began_at = time.monotonic()
+
+    row = wait_for_state(database, blocked.id, "dead")
+    assert time.monotonic() - began_at < 0.2 + 6
+    assert (row["dead_reason"], row["attempts"]) == ("timeout", 1)
+    assert "ours.recv(1)" in row["error_stack"]
+    wait_until(lambda: any(pid != first for pid in worker.runners()), "a successor")
+    assert is_alive(first)
+    after = fleet_app.slow.delay(0)
+
+    rows = [wait_for_state(database, job_id, "done") for job_id in [*beside, after.id]]
+    assert [row["attempts"] for row in rows] == [1, 1, 1]
+    begun = [note["job"] for note in wait_for_start(database, 4)]
+    assert sorted(begun) == sorted([*beside, blocked.id, after.id])
+    wait_until(lambda: not is_alive(first), "the first process to end")
+    assert len(worker.wait_for_runners()) == 1
+
+
 STUCK: t.Any = {"FLASK_HENRI_JOBS_STUCK_AFTER": "2s"}
 
 

@@ -50,9 +50,30 @@ def enqueue(who: str) -> None:
     print(who, flush=True)
 
 
+class Listener:
+    """Hears whether a ring came."""
+
+    def __init__(self) -> None:
+        self.came = threading.Event()
+
+    def heard(self, ring: dict[str, t.Any]) -> None:
+        if ring.get("queue") == f"of-{os.getpid()}":
+            self.came.set()
+
+    def may_have_missed(self) -> None: ...
+
+
+def hear_own_ring() -> None:
+    listener = Listener()
+    with jobs.state.store.tail.heard_by(listener):
+        jobs.wake(f"of-{os.getpid()}")
+        assert listener.came.wait(30)
+
+
 def in_child(parents_client: int) -> None:
     enqueue("child")
     enqueue("child")
+    hear_own_ring()
     assert id(jobs.client) != parents_client
     assert len(made) == (2 if client_is_given else 0), "the child made one client"
     release.set()
@@ -63,6 +84,7 @@ def in_child(parents_client: int) -> None:
 
 with app.app_context():
     enqueue("parent")
+    hear_own_ring()
     client = id(jobs.client)
     thread = threading.Thread(target=held_by_another_thread.get)
     thread.start()
@@ -78,6 +100,7 @@ with app.app_context():
     release.set()
     thread.join()
     enqueue("parent")
+    hear_own_ring()
     assert id(jobs.client) == client
     print(jobs.count())
     jobs.client.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import typing as t
 from collections import defaultdict
@@ -9,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from flask_henri_jobs import Batch, HenriJobs, Job
+from flask_henri_jobs import Batch, HenriJobs, Job, current_job
 from flask_henri_jobs.building import BatchOptions
 from flask_henri_jobs.job import Field
 from flask_henri_jobs.queues import QueueTurns
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from mongod import wait_until
 
 if t.TYPE_CHECKING:
@@ -36,6 +37,7 @@ KINDS: dict[str, type] = {
     "moment": int,
     "bool": bool,
     "list of text": list,
+    "document": dict,
 }
 
 
@@ -45,7 +47,9 @@ def documented() -> dict[str, dict[str, str]]:
     rows = {section.splitlines()[0]: section for section in sections}
     return {
         COLLECTIONS[title]: dict(
-            re.findall(r"(?m)^\| `(\w+)` \| (text|int|moment|bool|list of text) \|", section)
+            re.findall(
+                r"(?m)^\| `(\w+)` \| (text|int|moment|bool|list of text|document) \|", section
+            )
         )
         for title, section in rows.items()
     }
@@ -53,7 +57,7 @@ def documented() -> dict[str, dict[str, str]]:
 
 Seen = dict[str, dict[str, list[t.Any]]]
 
-UNSTORED = frozenset({"result", "progress", "tags", "headers"})
+UNSTORED = frozenset({"headers"})
 """What is read, and not written yet."""
 
 
@@ -118,13 +122,21 @@ def _told(keys: dict[str, int]) -> str:
 def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
     """Bring the queue into every state that stores a field, and look at it in each."""
 
-    @jobs.task(name="record", concurrency={"limit": 1, "group": "records"})
-    def record(batch: Document | None = None) -> None:
+    @jobs.task(
+        name="record",
+        concurrency={"limit": 1, "group": "records"},
+        store_result=True,
+        keep_logs=True,
+    )
+    def record(batch: Document | None = None) -> object:
+        logging.getLogger("shop").warning("recorded")
+        current_job.set_progress(1, 2, "half")
         # Its line among the runners is written by another thread.
         wait_until(lambda: bool(jobs.runners()), "the runner to be listed")
         look()
+        return object() if batch else 7
 
-    @jobs.task(name="fail", max_attempts=1, expires="1h", unique=True)
+    @jobs.task(name="fail", max_attempts=1, expires="1h", unique=True, redact=("number",))
     def fail(number: int = 0) -> None:
         raise ValueError(number)
 
@@ -133,7 +145,7 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
         jobs.batches.cancel(batch_id)
         look()
 
-    record.delay()
+    record.using(tags=("order:42",)).delay()
     _lose_one(jobs)
     callbacks = BatchOptions(callback=record, on_success=record, on_failure=record)
     with jobs.batch(**callbacks | BatchOptions(name="all", tenant="acme")) as batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import typing as t
 from datetime import UTC, datetime
 
@@ -76,6 +77,68 @@ def test_context(jobs: HenriJobs, app: Flask) -> None:
         look.delay()
         assert "left" not in g
     assert seen == [("shop", False, False)]
+
+
+def test_result(jobs: HenriJobs) -> None:
+    """X3: a result is kept with the job, as it comes back from the codec; or it says why not."""
+
+    @jobs.task(store_result=True)
+    def give(what: str) -> t.Any:
+        return {"pair": (1, 2)} if what == "pair" else object()
+
+    kept, refused = give.delay("pair"), give.delay("object")
+
+    assert kept.result == kept.wait(1) == {"pair": (1, 2)}
+    assert (refused.state, refused.result) == ("done", None)
+    assert refused.result_error == "result is an object instance."
+
+
+def test_progress(jobs: HenriJobs, app: Flask) -> None:
+    """X3: each word of progress is told at once, and the last one stays with the job."""
+    heard: list[t.Any] = []
+
+    @jobs.task
+    def count() -> None:
+        for done in (1, 2):
+            current_job.set_progress(done, 2, "counting")
+
+    def progressed(_app: Flask, job: Job) -> None:
+        assert job.progress is not None
+        heard.append(job.progress["done"])
+
+    with signals.job_progressed.connected_to(progressed, app):
+        job = count.delay()
+
+    assert heard == [1, 2]
+    assert job.progress is not None
+    assert (job.progress["done"], job.progress["message"]) == (2, "counting")
+
+
+def test_logs(jobs: HenriJobs) -> None:
+    """X3: a job performed inline keeps its log lines, as a runner's does."""
+
+    @jobs.task(keep_logs=True)
+    def say() -> None:
+        logging.getLogger("shop").warning("said")
+
+    before = logging.getLogRecordFactory()
+    try:
+        job = say.delay()
+    finally:
+        logging.setLogRecordFactory(before)
+
+    assert [line["message"] for line in job.logs] == ["said"]
+
+
+def test_performed_now(jobs: HenriJobs) -> None:
+    """``perform_now`` has no job: ``set_progress`` does nothing, and a result is what it is."""
+
+    @jobs.task(name="count", store_result=True)
+    def count() -> tuple[bool, object]:
+        current_job.set_progress(1)
+        return bool(current_job), count
+
+    assert jobs.perform_now("count") == (False, count)
 
 
 def test_every_way_to_enqueue(jobs: HenriJobs) -> None:

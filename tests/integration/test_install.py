@@ -65,14 +65,16 @@ def test_problems_are_told_and_mended(
 
 
 def test_worker_without_indexes(make_app: MakeApp) -> None:
-    """Q13: where the app installs nothing by itself, a worker says what is missing, and how to
-    mend it."""
+    """Q13: where the app installs nothing by itself, a worker says what is missing, in a sentence
+    where all of it is, and how to mend it."""
     from flask_henri_jobs import HenriJobs
 
     app = make_app(HENRI_JOBS_INSTALL=False)
     jobs = HenriJobs(app)
     with app.app_context():
-        with pytest.raises(NotInstalled, match=r"fhj_claim.*Run 'flask jobs install'\."):
+        with pytest.raises(
+            NotInstalled, match=r"^henri_jobs has none of its \d+ .*Run 'flask jobs install'\.$"
+        ):
             jobs.run_worker(once=True)
         jobs.install()
         jobs.run_worker(once=True)

@@ -9,7 +9,7 @@ from flask import Flask
 
 from faults import CLOSED, failing, faulty_client
 from flask_henri_jobs import HenriJobs, Job, signals
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.losses import Loss, Losses
 from mongod import wait_until
 
@@ -108,6 +108,8 @@ def test_claim_that_lands_later(jobs: HenriJobs, claimed: list[Job], losses: Los
     """A5: a claim that takes effect after its process died is put back by a later look."""
     losses.add(lost([]))
     wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the first look")
+    # Which gives back the permits a moment later.
+    wait_until(lambda: not jobs.state.store.permits.held(), "the permits")
 
     late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, lanes=jobs.tasks.lanes()))
 

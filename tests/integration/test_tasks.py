@@ -124,6 +124,33 @@ def test_chained_options(add: Task[..., int]) -> None:
     assert add.delay(1).queue == "default"
 
 
+def test_tags(jobs: HenriJobs, add: Task[..., int]) -> None:
+    """A job is found by each of its tags; the field is absent where it has none."""
+    tagged = add.using(tags=("order:42", "refund", "order:42")).delay(1)
+    plain, taken_back = add.delay(2), add.using(tags=("refund",)).using(tags=()).delay(3)
+
+    assert tagged.tags == ("order:42", "refund")
+    assert "tags" not in plain.row.keys() | taken_back.row.keys()
+    for tag in tagged.tags:
+        assert jobs.list(tag=tag) == [tagged]
+    assert jobs.count(tag="order:42") == 1
+    assert jobs.count(tag="order:43") == 0
+
+
+def test_what_is_done_by_tag(jobs: HenriJobs, add: Task[..., int]) -> None:
+    """``retry_all`` and ``delete_all`` take the jobs that have the tag, and no other."""
+    tagged = [add.using(tags=("order:42", f"item:{n}")).delay(n) for n in range(3)]
+    others = [add.delay(n) for n in range(2)]
+    rows = jobs.database["henri_jobs"]
+    rows.update_many({}, {"$set": {"state": "dead", "dead_reason": "failed"}})
+
+    assert jobs.retry_all(tag="order:42") == 3
+    assert {job.id for job in jobs.list(state="pending")} == {job.id for job in tagged}
+    assert jobs.delete_all(tag="item:1") == 1
+    assert jobs.delete_all(tag="order:42", state="dead") == 0
+    assert {job.id for job in jobs.list()} == {tagged[0].id, tagged[2].id, *(j.id for j in others)}
+
+
 @pytest.mark.parametrize("wait", ["5m", 300, 300.0, timedelta(minutes=5)])
 def test_wait(add: Task[..., int], wait: t.Any) -> None:
     """``wait`` counts from now, by the server's clock."""

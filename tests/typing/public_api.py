@@ -37,8 +37,12 @@ def add(a: int, b: int = 2) -> int:
     queue="mail",
     priority=5,
     max_attempts=3,
+    timeout="30s",
     unique=("user_id", "subject"),
     expires="10m",
+    store_result=True,
+    keep_logs=50,
+    redact=("subject",),
     backoff={"base": "5s", "factor": 4, "max": timedelta(hours=1), "jitter": 0.15},
     retry_on=ConnectionError,
     discard_on=(ValueError, KeyError),
@@ -48,6 +52,7 @@ def mail(user_id: int, *, subject: str = "Hello") -> None:
         return
     t.assert_type(current_job.attempt, int)
     t.assert_type(current_job.due_at, datetime)
+    current_job.set_progress(1, total=2.5, message="half")
     if current_job.attempt > 2:
         raise Discard("nobody there")
     if user_id < 0:
@@ -79,7 +84,9 @@ def enqueues() -> None:
     t.assert_type(fetch.delay(url="http://localhost"), Job)
     t.assert_type(add.using(wait="5m", queue="low", priority=-3, max_attempts=1).delay(1, 2), Job)
     t.assert_type(add.using(at=at, expires=at, id="an id").delay(1), Job)
+    t.assert_type(add.using(timeout=timedelta(seconds=30)).delay(1), Job)
     t.assert_type(add.using(unique="add:1", on_conflict="replace").delay(1), Job)
+    t.assert_type(add.using(tags=("order:42",)).using(tags=["a", "b"]).delay(1), Job)
     t.assert_type(add.using(unique=None).using(wait=1.5).delay(1), Job)
     t.assert_type(add.apply_async((1, 2)), Job)
     t.assert_type(add.apply_async(args=[1], kwargs={"b": 2}, countdown=60, queue="low"), Job)
@@ -100,6 +107,16 @@ def looks(job: Job) -> None:
     t.assert_type(job.finished_at, datetime | None)
     t.assert_type(job.duration, timedelta | None)
     t.assert_type(job.tags, tuple[str, ...])
+    t.assert_type(job.wait("5m"), t.Any)
+    t.assert_type(job.result, t.Any)
+    t.assert_type(job.result_error, str | None)
+    t.assert_type(job.logs_dropped, int)
+    for line in job.logs:
+        t.assert_type(line["message"], str)
+    if progress := job.progress:
+        t.assert_type(progress["done"], float)
+        t.assert_type(progress["total"], float | None)
+        t.assert_type(progress["at"], datetime)
     t.assert_type(job.dead_reason, str | None)
     t.assert_type(job.created, bool)
     t.assert_type(job.refresh(), Job)

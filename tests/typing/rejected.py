@@ -54,7 +54,11 @@ mail.using(at="2030-01-01")  # error
 mail.using(wait=datetime(2030, 1, 1))  # error
 mail.using(on_conflict="ignore")  # error
 mail.using(unique=True)  # error
+mail.using(timeout=datetime(2030, 1, 1))  # error
 mail.using(id=7)  # error
+mail.using(tags="order:42")  # error
+jobs.task(redact="email")  # error
+jobs.task(store_result="yes")  # error
 mail.using("low")  # error
 mail.using(countdown=60)  # error
 mail.using(queue="low").using(que="x")  # error
@@ -82,6 +86,7 @@ jobs.task(max_attempts="3")  # error
 jobs.task(unique=7)  # error
 jobs.task(unique=(1, 2))  # error
 jobs.task(expires=datetime(2030, 1, 1))  # error
+jobs.task(timeout=["30s"])  # error
 jobs.task(retry_on="ValueError")  # error
 jobs.task(discard_on=ValueError("x"))  # error
 jobs.task(backoff="5s")  # error
@@ -101,6 +106,8 @@ jobs.run_worker(threads="2")  # error
 
 # What is read, and what is raised.
 current_job.atempt  # error
+current_job.set_progress("half")  # error
+current_job.set_progress()  # error
 Retry(wait=datetime(2030, 1, 1))  # error
 Snooze()  # error
 HenriJobs("shop")  # error
@@ -112,7 +119,7 @@ def looks(job: Job) -> None:
     job.finished_at.year  # error
     job.duration.total_seconds()  # error
     job.sate  # error
-    job.wait("5m")  # error
+    job.wait(datetime(2030, 1, 1))  # error
 
 
 def passes_on(task: Task[[int], str]) -> None:

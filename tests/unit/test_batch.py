@@ -125,12 +125,14 @@ def test_stored_options() -> None:
         priority=5,
         max_attempts=3,
         timeout_ms=30_000,
+        tags=["order:42"],
     )
 
     assert json.loads(stored_options(job, NOW, at=None, tenant="acme")) == {
         "maxAttempts": 3,
         "priority": 5,
         "queue": "low",
+        "tags": ["order:42"],
         "tenant": "acme",
         "timeout": 30_000,
         "wait": 300_000,

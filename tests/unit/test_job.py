@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flask_henri_jobs.errors import JobFailed
+from flask_henri_jobs.errors import ConfigError, JobFailed
 from flask_henri_jobs.job import DEAD_REASONS, Document, Job, keeps_key
 from flask_henri_jobs.store.documents import new_row
 
@@ -44,6 +44,7 @@ def test_new_job() -> None:
         "batch_id",
         "error",
         "result",
+        "result_error",
         "duration",
         "dead_reason",
     ):
@@ -108,13 +109,20 @@ def test_refresh() -> None:
     assert job.state == "running"
 
 
-@pytest.mark.parametrize("timeout", [2.0, timedelta(seconds=2)])
-def test_wait(timeout: float | timedelta) -> None:
+@pytest.mark.parametrize("timeout", [2.0, timedelta(seconds=2), "2s"])
+def test_wait(timeout: float | timedelta | str) -> None:
     """``wait`` returns a done job's result."""
     job = Job(row(), OneRow(row(state="done", result='{"n":1}')))
 
     assert job.wait(timeout) == {"n": 1}
     assert job.state == "done"
+
+
+@pytest.mark.parametrize("timeout", [-1, "soon", True])
+def test_wait_for_no_duration(timeout: t.Any) -> None:
+    """A timeout that is no duration is refused, and nothing is asked."""
+    with pytest.raises(ConfigError, match=r"^timeout is"):
+        Job(row(), OneRow(row(state="done"))).wait(timeout)
 
 
 def test_wait_for_a_job_that_dies() -> None:

@@ -7,6 +7,8 @@ import signal
 import threading
 import typing as t
 
+from pymongo.errors import OperationFailure
+
 from flask_henri_jobs.errors import StoreUnavailable
 from flask_henri_jobs.worker.loop import LONGEST_PAUSE, Loop, Outages, Rounds, Wakeup
 
@@ -164,3 +166,15 @@ def test_a_tolerated_outage(caplog: pytest.LogCaptureFixture) -> None:
         ask()
 
     assert len(caplog.records) == 1
+
+
+def test_a_tolerated_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    """W5: What the database refuses keeps a runner from nothing that comes after it."""
+
+    def ask() -> None:
+        raise OperationFailure("no such command")
+
+    with Outages().tolerated():
+        ask()
+
+    assert "The database refuses what a runner asks." in caplog.text

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flask_henri_jobs.errors import ConfigError
-from flask_henri_jobs.queues import MOST_SHARES, QueueSelection, QueueTurns
+from flask_henri_jobs.queues import MOST_REMEMBERED, MOST_SHARES, QueueSelection, QueueTurns, Start
 
 SHARES = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1)
 
@@ -175,3 +175,40 @@ def test_nobody_starves(weights: dict[str, int], comings: list[list[str]]) -> No
             serve(queues, present)
 
     assert set(served(queues, weights, 2 * sum(weights.values()))) == weights.keys()
+
+
+def test_plan_changes_nothing() -> None:
+    """Q2: turns that are planned for jobs which others may get are not counted."""
+    turns_ = turns("mail:2,low:1")
+
+    assert served(turns_.plan(), ["mail", "low"], 3) == served(turns_.plan(), ["mail", "low"], 3)
+    assert served(turns_, ["mail", "low"], 3) == "mlm"
+
+
+@given(st.data(), SHARES)
+def test_turns_that_are_handed_back(data: st.DataObject, weights: dict[str, int]) -> None:
+    """Q2, W4: jobs that were claimed and handed back have had no turn: the starts are those that
+    they would have been without them."""
+    shares = data.draw(st.sets(st.sampled_from(sorted(weights)), min_size=1))
+    kept, back = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 20))
+    disturbed, calm = turns(weights), turns(weights)
+    plan = disturbed.plan()
+    starts = {}
+    for number in range(kept + back):
+        starts[str(number)] = Start(serve(plan, shares), frozenset(shares))
+    disturbed.take(starts)
+    disturbed.hand_back([str(number) for number in range(kept, kept + back)])
+
+    served(calm, shares, kept)
+
+    assert served(disturbed, shares, 10) == served(calm, shares, 10)
+
+
+def test_turns_are_remembered_for_a_while() -> None:
+    """Q2: what is remembered of jobs that began long ago is bounded."""
+    turns_ = turns("mail:2,low:1")
+    for number in range(MOST_REMEMBERED + 10):
+        turns_.take({str(number): Start("mail", frozenset(["mail"]))})
+
+    assert len(turns_._before) == MOST_REMEMBERED
+    turns_.hand_back(["0"])

@@ -242,6 +242,26 @@ def test_options_of_a_callback(jobs: HenriJobs, tasks: Tasks) -> None:
     assert job.unique_key == f"batch:{batch.id}"
 
 
+@pytest.mark.parametrize("key", ["account", lambda **args: args["account"]])
+def test_limited_callback(jobs: HenriJobs, stored: Collection[Document], key: t.Any) -> None:
+    """L1, B2: a callback of a limited task is counted by its arguments, as any job of it; where
+    those have no key it is left to the group, and the batch ends all the same (L5)."""
+
+    @jobs.task(name="report", concurrency={"limit": 1, "key": key, "group": "reports"})
+    def report(batch: object, account: int) -> None: ...
+
+    batches = [jobs.batch(callback=report, callback_args={"account": 7}) for _ in range(2)]
+    stored.database["henri_jobs_batches"].update_one(
+        {"_id": batches[1].id}, {"$set": {"callback_args": "{}"}}
+    )
+
+    for batch in batches:
+        batch.seal()
+
+    callbacks = [jobs.get(batch.callback_id or "") for batch in batches]
+    assert [job and job.concurrency_key for job in callbacks] == ["reports:7", None]
+
+
 def test_callback_that_henri_described(
     jobs: HenriJobs, tasks: Tasks, stored: Collection[Document]
 ) -> None:

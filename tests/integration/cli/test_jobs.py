@@ -93,7 +93,9 @@ def test_list_is_a_stable_table(many: list[Job], run: Run) -> None:
     """A list has one line a job under fixed titles, without colour, wrapping or what is empty."""
     titles, *lines = run("list").stdout.splitlines()
 
-    assert titles.split() == ["ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "CREATED", "DUE"]
+    assert titles.split() == [
+        *["ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE"]
+    ]
     assert len(lines) == len(many)
     starts = [titles.index(title) for title in ("TASK", "QUEUE", "STATE")]
     for line in lines:
@@ -134,6 +136,36 @@ def test_show_everything(dead_letter: Job, run: Run) -> None:
         assert text in shown
 
 
+def test_progress(many: list[Job], run: Run, answer: Answer, rows: Collection[Document]) -> None:
+    """X3: ``list`` and ``show`` say how far a job is."""
+    far = {"done": 1234567, "total": 2000000, "message": "row 1234567", "at": 1_800_000_000_000}
+    rows.update_one({"_id": many[0].id}, {"$set": {"progress": far}})
+    rows.update_one({"_id": many[1].id}, {"$set": {"progress": {"done": 0.5, "at": 1}}})
+
+    listed = {line.split()[0]: line for line in run("list").stdout.splitlines()}
+    assert " 61%  " in listed[many[0].id]
+    assert " 0.5  " in listed[many[1].id]
+    shown = run("show", many[0].id).stdout
+    assert "1,234,567 of 2,000,000 (61%), " in shown
+    assert shown.count(": row 1234567\n") == 1
+    assert answer("show", many[0].id)["progress"] == {**far, "at": "2027-01-15T08:00:00+00:00"}
+    assert answer("show", many[1].id)["progress"]["total"] is None
+
+
+def test_logs(many: list[Job], run: Run, answer: Answer, rows: Collection[Document]) -> None:
+    """X3: ``show`` has the log lines that a job kept, and says how many it did not."""
+    line = {"at": 1_800_000_000_000, "attempt": 2, "level": "INFO", "logger": "shop"}
+    kept = {"lines": [{**line, "message": "first\nmore\x1b[2J"}], "dropped": 7}
+    rows.update_one({"_id": many[0].id}, {"$set": {"logs": kept}})
+
+    shown = run("show", many[0].id).stdout
+
+    assert "\nLog\n  ... 7 older lines were not kept\n  2. " in shown
+    assert " INFO shop: first\n  more\\x1b[2J\n" in shown
+    assert answer("show", many[0].id)["logs"][0]["at"] == "2027-01-15T08:00:00+00:00"
+    assert "\nLog\n" not in run("show", many[1].id).stdout
+
+
 def test_nothing_steers_the_terminal(dead_letter: Job, run: Run) -> None:
     """What stands in a job's error and arguments cannot clear the screen of who reads it."""
     for args in (["show", dead_letter.id], ["dead"], ["list"], ["show", dead_letter.id, "--json"]):
@@ -167,6 +199,15 @@ def test_enqueue_of_the_same_again(run: Run, answer: Answer) -> None:
 
     assert again.stdout == f"{first['id']}\n"
     assert again.stderr == "It was there already, and is pending.\n"
+
+
+def test_enqueue_with_tags(answer: Answer) -> None:
+    """``--tag`` may be given several times, and the job is listed under each."""
+    job = answer("enqueue", "shop.add", '{"a": 1}', "--tag", "order:42", "--tag", "refund")
+
+    assert job["tags"] == ["order:42", "refund"]
+    assert [listed["id"] for listed in answer("list", "--tag", "refund")] == [job["id"]]
+    assert answer("delete", "--tag", "order:42", "--yes") == {"deleted": 1}
 
 
 def test_enqueue_for_later(answer: Answer) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from flask import Flask
 
 import shop
 from flask_henri_jobs import HenriJobs
 
 if t.TYPE_CHECKING:
-    from flask import Flask
     from pymongo.collection import Collection
 
     from flask_henri_jobs.job import Document
@@ -61,6 +61,19 @@ def test_worker_once(enqueue: Enqueue, run: Run, answer: Answer) -> None:
     counts = answer("worker", "--once")
     assert counts == {"done": 1, "retried": 0, "snoozed": 0, "dead": 0, "lost": 0}
     assert run("worker", "--once").stdout == "Performed: nothing was due.\n"
+
+
+def test_worker_that_knows_no_task(mongo_uri: str, database_name: str) -> None:
+    """A worker without tasks says where those are named that it has not seen."""
+    app = Flask("empty")
+    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
+    jobs = HenriJobs(app)
+
+    ended = app.test_cli_runner().invoke(args=["jobs", "worker", "--once"])
+
+    assert ended.exit_code == 0
+    assert "none. Name the modules that declare them in HENRI_JOBS_IMPORTS." in ended.stderr
+    jobs.state_of(app).close()
 
 
 def test_status(enqueue: Enqueue, run: Run, rows: Collection[Document], alive: Alive) -> None:

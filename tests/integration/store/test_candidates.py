@@ -17,8 +17,8 @@ from flask_henri_jobs.store.candidates import (
     REMEMBERED_SECONDS,
     Candidates,
 )
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.documents import new_row
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -195,6 +195,18 @@ def test_what_is_not_due(jobs: Collection[Document], candidates: Candidates, now
     assert ids(candidates.read(None, 10, now(), every)) == ["urgent, later", "now", "later"]
 
 
+@pytest.mark.parametrize("backlog", [0, 3])
+def test_none_at_all(
+    jobs: Collection[Document], candidates: Candidates, now: Now, recorder: Recorder, backlog: int
+) -> None:
+    """W4: A runner whose jobs have just become long asks for none, and nothing is read for it."""
+    jobs.insert_many([waiting(str(n), now()) for n in range(backlog)] or [waiting("a", now() + 1)])
+    recorder.commands.clear()
+
+    assert candidates.read(["default"], 0, now(), every) == []
+    assert recorder.commands == []
+
+
 def test_no_queue(candidates: Candidates, now: Now) -> None:
     """A claim from no queue, or over queues that have nothing, takes nothing."""
     assert candidates.read(None, 10, now(), every) == []
@@ -362,3 +374,33 @@ def test_claim_index_is_used_by_name(
 
     assert ids(candidates.read(["default"], 1, now(), every)) == ["a"]
     assert CLAIM.name in jobs.index_information()
+
+
+@pytest.mark.parametrize("priorities", [1, 100])
+def test_a_claim_in_one_round_trip_has_a_flat_cost(
+    jobs: Collection[Document],
+    database: Database[Document],
+    candidates: Candidates,
+    now: Now,
+    recorder: Recorder,
+    priorities: int,
+) -> None:
+    """W1, W3: over 20,000 jobs, the one that an idle runner was woken for is found by the index."""
+    rows = backlog(3, priorities, now())
+    jobs.insert_many(rows, ordered=False)
+    claims = claims_on(jobs, now, candidates)
+    queue = "queue-001"
+    simple = [rows[-1]["name"]]
+    wish = Wish(runner="me", at_most=5, rung=frozenset({queue}), simple=simple)
+    due = [row for row in rows if row["queue"] == queue and row["run_at"] <= now()]
+    first = in_order([row for row in due if "concurrency_key" not in row])[0]
+    # What is paused is read apart, twice a second at most.
+    claims.pauses.for_a_claim()
+    recorder.commands.clear()
+    candidates.is_clear = True
+
+    assert [job.id for job in claims.take(wish)] == [first]
+
+    [plan] = recorder.plans(database)
+    assert "SORT" not in plan.stages
+    assert plan.documents <= 2

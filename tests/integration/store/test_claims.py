@@ -13,9 +13,11 @@ from pymongo.errors import PyMongoError
 from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
+from flask_henri_jobs.queues import QueueTurns
 from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import Candidates
-from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims, Wish
+from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from flask_henri_jobs.job import Document, Job
+    from plans import Recorder
     from rows import Now, Stored
 
 
@@ -109,8 +112,8 @@ class Between(Candidates):
     __slots__ = ("happens",)
     happens: Callable[[], object]
 
-    def read(self, *args: t.Any) -> list[Document]:
-        rows = super().read(*args)
+    def read(self, *args: t.Any, **how: t.Any) -> list[Document]:
+        rows = super().read(*args, **how)
         self.happens()
         return rows
 
@@ -295,10 +298,84 @@ def test_lost_look_at_what_was_won(
     stored("a")
     rows = [stored("b"), *jobs.find({"_id": "a"})]
     jobs.update_one({"_id": "a"}, CHANGES["claimed"])
-    with failing(client, "find", times=1, errorCode=INTERRUPTED), pytest.raises(PyMongoError):
+    with (
+        failing(client, "find", times=1, errorCode=INTERRUPTED),
+        pytest.raises(PyMongoError),
+        claims._in_doubt("a token"),
+    ):
         claims.stamp(rows, "host:1:me", "a token")
 
     assert ids(claims.late()) == ["b"]
+
+
+def test_two_claims_in_doubt(
+    faulty: Faulty, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A5: What one claim took is not forgotten where the look at another fails."""
+    client, claims = faulty
+    for id in ("a", "b"):
+        stored(id)
+    with monkeypatch.context() as patch:
+        patch.setattr(Claims, "late", lambda _: [])
+        for _ in range(2):
+            with failing(client, "update", times=1, **LOST_REPLY), pytest.raises(StoreUnavailable):
+                claims.take(wish(1))
+    assert len(claims._doubts) == 2
+    with failing(client, "find", after=2, errorCode=INTERRUPTED), pytest.raises(PyMongoError):
+        claims.late()
+
+    assert ids(claims.late()) == ["a", "b"]
+
+
+LIMITS = {"mail": Lane("mail", 2, None)}
+
+
+def test_a_permit_that_cannot_be_given_back(
+    faulty: Faulty, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A5, L2: Where a job is lost to a rival, and the reply about its permit as well, what was won
+    is found, and the permit given back, in the end."""
+    client, claims = faulty
+    for id in ("a", "b"):
+        stored(id, concurrency_key="mail")
+    stamp = Claims.stamp
+
+    def late(self: Claims, *args: t.Any) -> list[Job]:
+        self.jobs.update_one({"_id": "b"}, CHANGES["claimed"])
+        return stamp(self, *args)
+
+    monkeypatch.setattr(Claims, "stamp", late)
+    with failing(client, "delete", times=2, **CLOSED), pytest.raises(StoreUnavailable):
+        claims.take(wish(lanes=LIMITS))
+
+    (found,) = claims.take(wish(lanes=LIMITS))
+    assert (found.id, found.permit is not None) == ("a", True)
+    assert len(held(claims)) == 2
+    t.cast(Steady, claims.steady).seconds += 2 * CLAIM_SECONDS + 1
+    claims.late()
+    assert held(claims) == ["a"]
+
+
+def test_permits_of_a_claim_without_effect(faulty: Faulty, stored: Stored) -> None:
+    """A5, L2: A claim that took its permits and then no job gives them back, once it is certain
+    that it takes no effect any more."""
+    client, claims = faulty
+    limits = {"mail": Lane("mail", 1, None)}
+    stored("a", concurrency_key="mail")
+    with failing(client, "update", times=1, **CLOSED), pytest.raises(StoreUnavailable):
+        claims.take(wish(lanes=limits))
+    assert held(claims) == ["a"]
+    assert claims.take(wish(lanes=limits)) == []
+
+    t.cast(Steady, claims.steady).seconds += 2 * CLAIM_SECONDS + 1
+    claims.look_again()
+
+    assert ids(claims.take(wish(lanes=limits))) == ["a"]
+
+
+def held(claims: Claims) -> list[str]:
+    """Return the ids of the jobs that permits are held for."""
+    return sorted(permit["job_id"] for permit in claims.limited.permits.limits.find())
 
 
 def test_hand_back(claims: Claims, stored: Stored, now: Now) -> None:
@@ -369,3 +446,86 @@ def test_order_of_a_claim(claims: Claims, stored: Stored) -> None:
     order = [(job.priority, job.row["run_at"]) for job in claimed]
     assert all(before < after for before, after in pairwise(order))
     assert len(order) == len(places)
+
+
+def test_who_loses_its_candidates_looks_farther(
+    jobs: Collection[Document], stored: Stored, now: Now
+) -> None:
+    """B3: a runner that won less than half takes a part farther on, and still in order."""
+    for number in range(40):
+        stored(f"{number:02}")
+    rival, claims = claims_on(jobs, now), claims_on(jobs, now)
+    claims.spread.chance = lambda parts: parts - 1
+
+    def overtaken(row: Document) -> bool:
+        if row["_id"] in {"00", "04"}:
+            assert len(rival.take(wish(4, runner="rival"))) == 4
+        return True
+
+    assert ids(claims.take(wish(4, wanted=overtaken))) == []
+    # The first four are the rival's, who takes the next four too: this one reads twice as many.
+    assert ids(claims.take(wish(4, wanted=overtaken))) == ["08", "09", "10", "11"]
+    assert ids(claims.take(wish(4))) == ["12", "13", "14", "15"]
+
+
+def rung(at_most: int = 10, queue: str = "default", **how: t.Any) -> Wish:
+    """A wish of an idle runner that was woken for a queue."""
+    return wish(at_most, rung=frozenset({queue}), simple=["mail"], **how)
+
+
+def test_a_rung_job_is_taken_in_one_round_trip(
+    claims: Claims, stored: Stored, now: Now, recorder: Recorder
+) -> None:
+    """W3: what an idle runner is woken for costs one question, and the next look sees the rest."""
+    claims.take(wish())
+    for number in (2, 1):
+        stored(str(number))
+    recorder.commands.clear()
+
+    [job] = claims.take(rung())
+
+    assert [next(iter(command)) for command in recorder.commands] == ["findAndModify"]
+    assert (job.id, job.state, job.attempts, job.claimed_by) == ("1", "running", 1, "host:1:me")
+    assert ids(claims.take(wish())) == ["2"]
+
+
+def test_a_rung_job_of_a_new_queue(claims: Claims, stored: Stored) -> None:
+    """B1: a runner of all queues learns of a queue from its ring, and asks for no list of them."""
+    everywhere = QueueTurns()
+    claims.take(wish(queues=everywhere))
+    stored("a", queue="new")
+    stored("b", queue="new")
+
+    assert ids(claims.take(rung(queue="new", queues=everywhere))) == ["a"]
+    assert ids(claims.take(wish(queues=everywhere))) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"name": "stranger"}, {"suspect": True}, {"concurrency_key": "key"}, {"run_at": 2**53}],
+    ids=["stranger", "suspect", "limited", "later"],
+)
+def test_what_is_not_simple_is_not_taken_alone(
+    claims: Claims, stored: Stored, fields: Document
+) -> None:
+    """W3: a stranger, a suspect, a limited job and a later one are left to an ordinary look."""
+    claims.take(wish())
+    row = stored("a", **fields)
+    stored("b")
+
+    assert "a" not in ids(claims._take_first(rung(), "token"))
+    assert claims.jobs.find_one({"_id": "a"}) == row
+
+
+def test_a_job_that_is_not_wanted_is_as_it_was(claims: Claims, stored: Stored) -> None:
+    """X4: one that may not be begun goes back, and is stepped over from then on."""
+    claims.take(wish())
+    row = stored("a")
+
+    taken = claims.take(rung(wanted=lambda row: row["_id"] != "a"))
+
+    assert taken == []
+    assert not claims.candidates.is_clear
+    left = claims.jobs.find_one({"_id": "a"})
+    assert left is not None
+    assert left | {"updated_at": 0, "claim_token": None} == row | {"updated_at": 0}

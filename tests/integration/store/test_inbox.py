@@ -103,6 +103,17 @@ def test_replaced(inbox: Inbox, stored: Stored, now: Now) -> None:
     assert "expires_at" not in job.row
 
 
+def test_replaced_by_another_thing(inbox: Inbox, stored: Stored) -> None:
+    """Q7: what the old arguments were about goes with them: tags, and the bucket of a limit."""
+    stored("holder", unique_key=KEY, tags=["order:1"], concurrency_key="a:1")
+
+    about = inbox.add(row(unique_key=KEY, tags=["order:2"], concurrency_key="a:2"), "replace")
+    nothing = inbox.add(row(unique_key=KEY), "replace")
+
+    assert (about.tags, about.concurrency_key) == (("order:2",), "a:2")
+    assert not {"tags", "concurrency_key"} & nothing.row.keys()
+
+
 def test_replaced_again(inbox: Inbox, stored: Stored) -> None:
     """A1: Each replacement is another revision."""
     stored("holder", unique_key=KEY)

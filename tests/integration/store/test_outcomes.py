@@ -18,6 +18,7 @@ from flask_henri_jobs.outcome import (
     Outcome,
     Snoozed,
 )
+from flask_henri_jobs.result import Result
 from flask_henri_jobs.store.documents import MOST_HISTORY, MOST_HISTORY_BYTES
 from flask_henri_jobs.store.outcomes import Outcomes
 
@@ -47,7 +48,7 @@ def test_done(outcomes: Outcomes, jobs: Collection[Document], stored: Stored) ->
     """A done job keeps its token and its history, and no error."""
     row = stored("a", "running", error_message="before", error_stack="before", history='[{"at":1}]')
 
-    job = outcomes.write(Job(row), Done(at=AT, duration=20, result="7"))
+    job = outcomes.write(Job(row), Done(at=AT, duration=20, result=Result(text="7")))
 
     assert job is not None
     assert jobs.find_one() == job.row

@@ -9,9 +9,9 @@ import pytest
 from claiming import claims_on
 from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import REMEMBERED_SECONDS
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.documents import new_row
 from flask_henri_jobs.store.pauses import KNOWN_SECONDS
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection

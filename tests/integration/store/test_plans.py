@@ -38,6 +38,8 @@ def rows() -> Iterator[Document]:
             fields["tenant"] = "acme"
         if number % 200 < 4:
             fields |= {"batch_id": "b1", "name": "rare"}
+        if number % 200 < 8:
+            fields["tags"] = ["rare", f"order:{number}"]
         if number % 7 == 0:
             fields["concurrency_key"] = f"key-{number % 5}"
         yield row_of_state(f"{number:06}", STATES[number % 4], START + number, **fields)
@@ -100,8 +102,11 @@ def asked(recorder: Recorder, database: Database[Document]) -> Asked:
         ({"tenant": "acme"}, 60),
         ({"tenant": "acme", "state": "done"}, 60),
         ({"state": "pending", "queue": "q1"}, 1000),
-        ({"tag": "none"}, 1100),
-        ({"tenant": "acme", "tag": "none"}, 2200),
+        ({"tag": "none"}, 0),
+        ({"tenant": "acme", "tag": "none"}, 0),
+        ({"tag": "rare"}, 60),
+        ({"tag": "rare", "state": "dead"}, 60),
+        ({"tag": "order:1", "tenant": "acme"}, 1),
         ({"batch": "b1"}, 400),
     ],
 )
@@ -124,6 +129,8 @@ def test_page(large: Collection[Document], asked: Asked, given: dict[str, str], 
         ({"state": "pending", "queue": "q1"}, 0),
         ({"batch": "b1", "state": "dead"}, 100),
         ({"tenant": "acme", "state": "dead"}, 2500),
+        ({"tag": "rare"}, 0),
+        ({"tag": "rare", "state": "dead"}, 0),
     ],
 )
 def test_count(large: Collection[Document], asked: Asked, given: dict[str, str], most: int) -> None:
@@ -145,7 +152,19 @@ def test_figures(large: Collection[Document], asked: Asked, end: int) -> None:
     assert [plan.documents <= MOST_TIMED for plan in asked(figures.timings)] == [True]
 
 
-@pytest.mark.parametrize("given", [{"name": "rare"}, {"batch": "b1"}, {"tenant": "acme"}])
+def test_tags(large: Collection[Document]) -> None:
+    """The index of tags has a key for each tag, and none for a job without."""
+    tagged = large.count_documents({"tags": {"$exists": True}})
+
+    keys = large.database.command("validate", large.name)["keysPerIndex"]["fhj_tags"]
+
+    assert 0 < tagged < JOBS // 10
+    assert keys == 2 * tagged
+
+
+@pytest.mark.parametrize(
+    "given", [{"name": "rare"}, {"batch": "b1"}, {"tenant": "acme"}, {"tag": "rare"}]
+)
 def test_many(
     large: Collection[Document],
     batches: Collection[Document],

@@ -10,9 +10,9 @@ from claiming import claims_on, permits_on
 from flask_henri_jobs.queues import QueueTurns
 from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store import indexes
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.leases import Leases
 from flask_henri_jobs.store.suspects import Suspects
+from flask_henri_jobs.store.wish import Wish
 from server_time import ServerTime
 
 if t.TYPE_CHECKING:

@@ -10,8 +10,9 @@ import pytest
 from pymongo import MongoClient
 
 from faults import APP_NAME, CLOSED, failing
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker import keeper as keeping
+from flask_henri_jobs.worker.attempts import Attempts
 from flask_henri_jobs.worker.holdings import Holdings
 from flask_henri_jobs.worker.keeper import Keeper
 from flask_henri_jobs.worker.loop import Outages
@@ -71,6 +72,7 @@ def keeper(store: Store, holdings: Holdings, monkeypatch: pytest.MonkeyPatch) ->
         store.leases,
         store.permits,
         holdings,
+        Attempts(),
         store.clock,
         heartbeat=timedelta(seconds=HEARTBEAT),
         stuck_after=timedelta(seconds=STUCK_AFTER),
@@ -90,9 +92,9 @@ def claim(
     def claim(count: int) -> list[Job]:
         work.delay_many([{}] * count)
         known_at = holdings.now()
-        limits = jobs.tasks.limits()
+        limits = jobs.tasks.lanes()
         store.claims.look_again()
-        claimed = store.claims.take(Wish(runner="host:1:us", at_most=count, limits=limits))
+        claimed = store.claims.take(Wish(runner="host:1:us", at_most=count, lanes=limits))
         holdings.add(claimed, known_at)
         return claimed
 
@@ -199,7 +201,7 @@ def test_a_copy_of_an_earlier_claim(
     seconds.now += STUCK_AFTER
     store.claims.hand_back([old])
     store.claims.look_again()
-    (new,) = store.claims.take(Wish(runner="host:1:us", at_most=1, limits={}))
+    (new,) = store.claims.take(Wish(runner="host:1:us", at_most=1, lanes={}))
     holdings.add([new], holdings.now())
 
     assert not keeper.may_begin(old)
@@ -218,7 +220,7 @@ def test_waiting_for_a_database_that_is_away(
     seconds.now += STUCK_AFTER
     answer: list[bool] = []
 
-    with failing(client, "update", times=6, **CLOSED):
+    with failing(client, "update", times=2, **CLOSED):
         asker = threading.Thread(target=lambda: answer.append(keeper.may_begin(job)))
         asker.start()
         asker.join(20)
@@ -266,9 +268,30 @@ def test_heartbeats_go_on_after_an_outage(
         beat.set()
 
     monkeypatch.setattr(Holdings, "renew", renewed)
-    with failing(client, "update", times=4, **CLOSED):
+    with failing(client, "update", times=2, **CLOSED):
         keeper.start()
         assert beat.wait(20)
         assert keeper.stop(10)
 
     assert beaten(stored) == [True]
+
+
+def test_no_permit_no_beginning(
+    keeper: Keeper,
+    claim: Callable[[int], list[Job]],
+    seconds: Seconds,
+    jobs: HenriJobs,
+    holdings: Holdings,
+) -> None:
+    """L3: a job whose permit was swept before its claim, and is another's now, does not begin,
+    not even after a heartbeat of it was written."""
+    [job] = claim(1)
+    theirs = {"$set": {"token": "theirs"}}
+    jobs.database["henri_jobs_limits"].update_one({"_id": job.permit}, theirs)
+    assert keeper.may_begin(job)
+    seconds.now += STUCK_AFTER / 2
+
+    keeper.round()
+
+    assert not keeper.may_begin(job)
+    assert len(holdings) == 1

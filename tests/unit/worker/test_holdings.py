@@ -70,3 +70,14 @@ def test_a_claim_under_another_token(holdings: Holdings, seconds: Seconds) -> No
     holdings.renew([job(token="old")], holdings.now())
     holdings.drop([job(token="old")])
     assert [one.row["claim_token"] for one in holdings.older_than(100)] == ["new"]
+
+
+def test_doubt(holdings: Holdings) -> None:
+    """W4: What may have been handed back is held, and not fresh before its next heartbeat."""
+    holdings.add([job()], holdings.now())
+    holdings.doubt([job()])
+
+    assert not holdings.is_fresh(job(), 1e9)
+    assert holdings.older_than(1e9) == [job()]
+    holdings.renew([job()], holdings.now())
+    assert holdings.is_fresh(job(), 1)

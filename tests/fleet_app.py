@@ -29,6 +29,9 @@ def create_app() -> Flask:
     app = Flask("fleet_app")
     app.config.from_prefixed_env()
     jobs.init_app(app)
+    # Of this app only: a test may have imported the module, and run workers of other apps.
+    signals.worker_stopping.connect(note_stopping, app)
+    signals.job_lost.connect(note_lost, app)
     return app
 
 
@@ -97,13 +100,11 @@ def orphan() -> None:
     subprocess.run([sys.executable, "-c", LATER], check=True)
 
 
-@signals.worker_stopping.connect
 def note_stopping(_app: Flask, **_facts: t.Any) -> None:
     """Write down that a runner stops."""
     jobs.database["notes"].insert_one({"stopping": True})
 
 
-@signals.job_lost.connect
 def note_lost(_app: Flask, job: Job, **_facts: t.Any) -> None:
     """Write down that an outcome was dropped."""
     jobs.database["notes"].insert_one({"lost": job.id, "pid": os.getpid()})

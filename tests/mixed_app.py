@@ -21,6 +21,8 @@ def create_app() -> Flask:
     app = Flask("mixed_app")
     app.config.from_prefixed_env()
     jobs.init_app(app)
+    # Of this app only: a test may have imported the module, and run workers of other apps.
+    signals.worker_stopping.connect(write_down, app)
     return app
 
 
@@ -47,6 +49,3 @@ def write_down(_app: Flask, **_facts: t.Any) -> None:
     """Leave the notes in the database."""
     if noted:
         jobs.database["notes"].insert_many(noted)
-
-
-signals.worker_stopping.connect(write_down)

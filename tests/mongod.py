@@ -88,7 +88,7 @@ class Server:
         return [
             *[str(find_mongod()), "--dbpath", str(self.folder / "data")],
             *["--port", str(self.port), "--bind_ip", "127.0.0.1", "--nounixsocket", "--quiet"],
-            *["--wiredTigerCacheSizeGB", "0.25"],
+            *["--wiredTigerCacheSizeGB", "1"],
             *["--setParameter", "diagnosticDataCollectionEnabled=false"],
             # For fail points, by which a test loses the reply to one command of one client.
             *["--setParameter", "enableTestCommands=1"],

@@ -63,7 +63,7 @@ def test_upload_is_performed_by_the_worker(
     assert '<meta http-equiv="refresh"' in before
     after = client.get(page).text
     assert '<td class="done">done</td>' in after
-    assert "All ended: 1 succeeded, 0 failed." in after
+    assert "It ended with 1 of 1 jobs done and 0 dead" in after
     assert '<meta http-equiv="refresh"' not in after
     table = client.get(f"{page}/places.csv").text.splitlines()
     assert table[1:] == ["GRN,Greenwich,London,,UK,51.48,0.0,JO01"]

@@ -87,7 +87,10 @@ def test_the_database_goes_and_comes_back(
     stored: Collection[Document] = client["outage"]["henri_jobs"]
     fleet_app.silent.delay_many([{"seconds": 1.5}] * SLOW)
     wait_until(lambda: stored.count_documents({"state": "running"}) == SLOW, "the slow jobs")
-    (runner,) = client["outage"]["henri_jobs_runners"].distinct("pid")
+    runners = client["outage"]["henri_jobs_runners"]
+    # Its line is written beside its first claim.
+    wait_until(lambda: runners.count_documents({}) == 1, "the runner's line")
+    (runner,) = runners.distinct("pid")
     fleet_app.quick.delay_many([{"n": n} for n in range(QUICK)])
     wait_until(lambda: stored.count_documents({"state": "done"}) > 0, "some of the quick ones")
 

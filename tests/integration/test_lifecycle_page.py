@@ -110,7 +110,7 @@ def bury_and_retry(jobs: HenriJobs, job: Job) -> None:
 
 MOVES: dict[Way, tuple[Callable[[HenriJobs, Job], object], int]] = {
     ("", PENDING, "store.documents.new_row"): (lambda _, __: None, 2),
-    (PENDING, RUNNING, "store.claims.stamp"): (claim, 2),
+    (PENDING, RUNNING, "store.claims._stamp"): (claim, 2),
     (RUNNING, DONE, "store.outcomes._ended"): (end, 2),
     (RUNNING, PENDING, "store.outcomes._back"): (put_back, 2),
     (RUNNING, DEAD, "store.outcomes._ended"): (bury, 2),

@@ -149,6 +149,7 @@ def test_it_is_read_again_for_idle_threads(
     and only then."""
     claims = claims_on(jobs, now)
     keys = claims.limited.keys
+    keys.steady = lambda: 1000.0
     jobs.insert_many(waiting(n, f"imports:{n % 20}") for n in range(60))
     first = claims.take(wish(12))
     claims.limited.permits.give_back(first)

@@ -158,13 +158,18 @@ class Operations:
         return self.state.store.pauses.add(kind, name)
 
     def resume(self, **which: t.Unpack[Pausable]) -> Pause | None:
-        """Let the jobs of a queue, a task or a tenant begin again.
+        """Let the jobs of a queue, a task or a tenant begin again, at once.
 
         :return: The pause that ended; None where there was none.
         :raises InvalidFilter: As :meth:`pause`.
         """
         kind, name = _pausable(which, "resume")
-        return self.state.store.pauses.remove(kind, name)
+        ended = self.state.store.pauses.remove(kind, name)
+        if ended is not None:
+            queues = [name] if kind == QUEUE else self.state.store.figures.queues_with_work()
+            for queue in queues:
+                self.state.store.wakeups.ring(queue)
+        return ended
 
     def pauses(self) -> Pauses:
         """Return what is paused: queues, then tasks, then tenants, by name."""

@@ -139,7 +139,7 @@ class Task(t.Generic[P, R]):
     @property
     def has_no_keys(self) -> bool:
         """Whether its jobs are neither unique nor counted in a bucket, whatever their arguments."""
-        return self._unique is None and self.limit is None
+        return self._unique is None and self.lane is None
 
     def unique_key(self, args: Mapping[str, t.Any], tenant: str | None = None) -> str | None:
         """Return the key that a job with these arguments is unique by, or None (Q7).

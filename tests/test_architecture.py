@@ -77,7 +77,6 @@ store.leases
 store.outcomes
 store.schedules
 store.runners
-store.queues
 store.tail
 store.waits
 store.walks

@@ -84,7 +84,7 @@ class Claims:
         with answering("a claim"):
             if late := self.late():
                 return late
-            self._learn_pauses()
+            self._learn_pauses(rung=bool(wish.rung))
             token = new_token()
             if self._may_hurry(wish) and (first := self._take_first(wish, token)):
                 return first
@@ -131,9 +131,9 @@ class Claims:
             not_of=sorted(paused.tenants),
         )
 
-    def _learn_pauses(self) -> Paused:
+    def _learn_pauses(self, *, rung: bool = False) -> Paused:
         """Return what is paused. Where that changed, forget what was stepped over."""
-        paused = self.pauses.for_a_claim()
+        paused = self.pauses.for_a_claim(rung=rung)
         if paused != self._paused:
             self._paused = paused
             self._look_at_all()
@@ -324,7 +324,7 @@ class Claims:
 
     def _look_at_all(self) -> None:
         self.candidates.look_again()
-        self.limited.keys.look_again()
+        self.limited.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
         """Put back jobs that were not begun, as if they had not been claimed, and their permits.

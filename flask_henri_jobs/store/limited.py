@@ -65,6 +65,11 @@ class LimitedWork:
         """Return in how many seconds a look may bring what the last one could not."""
         return min(self.keys.look_in(), self.rates.look_in())
 
+    def look_again(self) -> None:
+        """Forget what was read of keys and rates."""
+        self.keys.look_again()
+        self.rates.look_again()
+
     def choose(
         self,
         unlimited: list[Document],

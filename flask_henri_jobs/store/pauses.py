@@ -87,9 +87,14 @@ class Pauses:
             tries += 1
         return paused
 
-    def for_a_claim(self) -> Paused:
-        """Return what is paused. What was resumed is known sooner than what was paused."""
-        return self._known_within(RESUMED_SECONDS if self._paused else KNOWN_SECONDS)
+    def for_a_claim(self, *, rung: bool = False) -> Paused:
+        """Return what is paused. What was resumed is known sooner than what was paused.
+
+        :param rung: Whether the runner was woken, by a resume perhaps.
+        """
+        if self._paused:
+            return self._known_within(0.0 if rung else RESUMED_SECONDS)
+        return self._known_within(KNOWN_SECONDS)
 
     @property
     def _age(self) -> float:

@@ -35,10 +35,14 @@ FEWEST_SLOTS = 16
 WHOLE_SECONDS = 60.0
 """For how long a bucket is known to have all its slots."""
 
+SEEN_SECONDS, MOST_SEEN = 0.2, 100
+"""For how long, and how many at most, starts are held to be free that were seen to be."""
+
 MARGIN_MS = 2
 """By so much this process's idea of the server's time may be wrong."""
 
 SHORTEST_WAIT = 0.005
+MOST_BUCKETS_SEEN = 10_000
 _DUPLICATE = 11000
 
 
@@ -54,6 +58,14 @@ class Start:
 
 
 @dataclass(slots=True)
+class _Seen:
+    """The starts of a bucket that were seen to be free, less those that were taken here since."""
+
+    free: int
+    until: float
+
+
+@dataclass(slots=True)
 class Rates:
     """Counts starts against their rates."""
 
@@ -62,6 +74,7 @@ class Rates:
     steady: Callable[[], float] = steady_seconds
     _spent_until: dict[str, float] = field(default_factory=dict)
     _whole_until: dict[str, float] = field(default_factory=dict)
+    _seen: dict[str, _Seen] = field(default_factory=dict)
     _soonest: float = float("inf")
 
     INDEXES: t.ClassVar[tuple[Index, ...]] = (TAKEN, IDLE)
@@ -69,6 +82,11 @@ class Rates:
     def begin_look(self) -> None:
         """Forget which spent buckets the last look met."""
         self._soonest = float("inf")
+
+    def look_again(self) -> None:
+        """Forget what is known of buckets."""
+        for known in (self._spent_until, self._whole_until, self._seen):
+            known.clear()
 
     def look_in(self) -> float:
         """Return in how many seconds the next of the spent buckets has a start free."""
@@ -86,9 +104,18 @@ class Rates:
         return True
 
     def free(self, bucket: str, rate: Rate, at_most: int) -> int:
-        """Return how many starts of a bucket are free now, as far as that is asked."""
+        """Return how many starts of a bucket are free now, as far as that is asked.
+
+        It is asked of the database where few of them are, and as others may have taken some since.
+        """
         if self.is_spent(bucket):
             return 0
+        seen = self._seen.get(bucket)
+        if seen is None or seen.free < at_most or seen.until <= self.steady():
+            seen = self._look_at(bucket, rate, max(at_most, min(rate.most, MOST_SEEN)))
+        return min(seen.free, at_most)
+
+    def _look_at(self, bucket: str, rate: Rate, at_most: int) -> _Seen:
         while True:
             taken = self._oldest(bucket, rate, at_most)
             free = sum(one + rate.window + MARGIN_MS <= self.now() for one in taken)
@@ -96,7 +123,10 @@ class Rates:
                 break
         if free < len(taken):
             self._note(bucket, taken[free] + rate.window, is_spent=not free)
-        return free
+        if len(self._seen) >= MOST_BUCKETS_SEEN:
+            self._seen.clear()
+        seen = self._seen[bucket] = _Seen(free, self.steady() + SEEN_SECONDS)
+        return seen
 
     def take(self, bucket: str, rate: Rate, job: Job) -> Start | None:
         """Count a start of a job, and return it; None where the rate is spent.
@@ -108,9 +138,13 @@ class Rates:
                 start = self._stamp(_oldest_free(bucket, rate), rate, job)
                 if start is not None or not self._grow(bucket, rate):
                     break
+            seen = self._seen.get(bucket)
             if start is None:
                 oldest = self._oldest(bucket, rate, 1)
                 self._note(bucket, oldest[0] + rate.window, is_spent=True)
+                self._seen.pop(bucket, None)
+            elif seen is not None:
+                seen.free -= 1
             return start
 
     def renew(self, start: Start, rate: Rate, job: Job) -> Start | None:

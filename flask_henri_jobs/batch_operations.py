@@ -12,7 +12,7 @@ from .batch import FINISHED
 from .building import OpenBatch, finish_and_tell
 from .errors import JobBusy, UnknownBatch
 from .job import RUNNING
-from .signals import emit
+from .signals import emit, emit_cancelled
 from .store.connection import answering
 from .store.filters import JobFilter
 from .tenant import is_visible, visible_tenant
@@ -94,7 +94,7 @@ class BatchOperations:
                 return batch.refresh()
             self.state.store.batches.seal(batch_id)
         for job in self.state.finisher.cancel_members(batch_id):
-            emit(signals.job_cancelled, _app(), job=job)
+            emit_cancelled(_app(), job, emit)
         finish_and_tell(self.state, batch.refresh(), self.announced)
         return batch.refresh()
 

@@ -12,6 +12,7 @@ from .job import Job
 from .progress import Progress, Track
 
 if t.TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from .clock import Moment
@@ -26,12 +27,19 @@ _running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running",
 class RunningJob(Job):
     """The job in hand, as its task sees it."""
 
-    __slots__ = ("_track", "lines")
+    __slots__ = ("_is_cancelled", "_track", "has_heeded", "lines")
 
     def __init__(
-        self, job: Job, track: Track | None = None, lines: KeptLines | None = None
+        self,
+        job: Job,
+        track: Track | None = None,
+        lines: KeptLines | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(job.row, job._rows)
+        self._is_cancelled = is_cancelled
+        self.has_heeded = False
+        """Whether the task has asked whether it is cancelled, and it was."""
         self.lines = lines
         """What its log lines go to; None where it keeps none."""
         self._track = Track(job) if track is None else track
@@ -48,6 +56,17 @@ class RunningJob(Job):
         slot = _SLOT.fullmatch(self.unique_key or "")
         return t.cast("datetime", to_datetime(int(slot[1]))) if slot else self.run_at
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked for the end of the job (W8).
+
+        It is cheap enough for every turn of a loop. A task that has seen it true and returns has
+        stopped, and its job is dead as cancelled.
+        """
+        if self._is_cancelled():
+            self.has_heeded = True
+        return self.has_heeded
+
     def set_progress(
         self, done: float, total: float | None = None, message: str | None = None
     ) -> None:
@@ -63,9 +82,11 @@ class RunningJob(Job):
         """
         self._track.set(Progress.read(done, total, message))
 
-    def left(self, at: Moment) -> Document:
-        """Return the fields that the attempt leaves with its job; for its runner, at its end."""
-        return self._track.left(at) | ({} if self.lines is None else self.lines.left())
+
+def left_by(running: RunningJob, at: Moment) -> Document:
+    """Return the fields that an attempt leaves with its job, at its end."""
+    lines = {} if running.lines is None else running.lines.left()
+    return running._track.left(at) | lines
 
 
 class CurrentJob:

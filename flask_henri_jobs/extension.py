@@ -217,7 +217,8 @@ class HenriJobs(Operations):
         """
         from .worker.execution import call_now
 
-        return call_now(self.tasks[name], args, self.state.settings.max_args_bytes)
+        task = self.tasks[checked_name(name, "the task's name")]
+        return call_now(task, args, self.state.settings.max_args_bytes)
 
     def run_worker(
         self,

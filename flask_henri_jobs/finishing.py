@@ -35,6 +35,10 @@ KEY_ERRORS = (HenriJobsError, LookupError, TypeError, ValueError, AttributeError
 """What a function that makes the key of a limit raises about arguments that it does not expect."""
 
 
+MOST_RUNG_FOR = 100
+"""So many ids fit a ring; who waits for one of more jobs that end at once finds that by looking."""
+
+
 class Ending(t.NamedTuple):
     """What one look at a batch came to.
 
@@ -94,7 +98,8 @@ class Finisher:
         for _ in range(2):
             yield from self._cancel_waiting(batch_id)
             with answering(f"the cancelling of batch {batch_id}"):
-                self.store.batches.ask_running_to_end(batch_id)
+                if self.store.batches.ask_running_to_end(batch_id):
+                    self.store.wakeups.cancelled()
 
     def _cancel_waiting(self, batch_id: str) -> Iterator[Job]:
         while True:
@@ -103,6 +108,8 @@ class Finisher:
                 if not buried:
                     return
                 self.store.tallies.add({batch_id: Ended(done=len(buried), failed=len(buried))})
+            if len(buried) <= MOST_RUNG_FOR:
+                self.store.wakeups.ended([job.id for job in buried])
             yield from buried
 
     def _enqueue(self, batch: Batch, field: str, counts: Counts) -> Job:

@@ -10,6 +10,7 @@ from flask import current_app
 
 from . import signals
 from .batch_operations import BatchOperations
+from .cancelling import cancel
 from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter, UnknownJob
@@ -184,6 +185,17 @@ class Operations:
         """
         job_id = self._reachable(job_id)
         return self.state.store.admin.retry(job_id)
+
+    def cancel(self, job_id: str) -> Job:
+        """Have a job end, and return it as it is now (W8).
+
+        One that waits is dead at once as cancelled, and never begins. One that runs is told to
+        end, and is dead then, unless it is done first; it does not begin again. One that has ended
+        stays as it is.
+
+        :raises UnknownJob: There is none with that id.
+        """
+        return cancel(self.state, self._reachable(job_id), self._announced)
 
     def retry_all(self, **filters: t.Unpack[JobFilters]) -> int:
         """Retry the dead jobs that fit. Return how many.

@@ -29,6 +29,8 @@ MOST_MESSAGE_BYTES = 4 * 1024
 MOST_STACK_BYTES = 32 * 1024
 MOST_FRAMES = 100
 
+CANCELLED = "The job was cancelled."
+
 Errors: t.TypeAlias = tuple[type[BaseException], ...]
 
 
@@ -76,12 +78,14 @@ class Attempt:
     :param duration: How long it took, in milliseconds.
     :param raised: What the task raised.
     :param result: What is stored of what it returned.
+    :param is_heeded: Whether the task saw that it is cancelled: one that returns then has stopped.
     """
 
     at: Moment
     duration: int
     raised: BaseException | None = None
     result: Result = NO_RESULT
+    is_heeded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,6 +144,11 @@ def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:
     """Say how an attempt at a job ends (Q5)."""
     raised = unwrapped(attempt.raised)
     match raised:
+        case None if attempt.is_heeded:
+            failure = Failure(message=CANCELLED)
+            return Dead(
+                at=attempt.at, duration=attempt.duration, reason="cancelled", failure=failure
+            )
         case None:
             return Done(at=attempt.at, duration=attempt.duration, result=attempt.result)
         case Snooze(wait=wait):
@@ -168,6 +177,27 @@ def decide_unseen(job: Job, attempt: Attempt, policy: RetryPolicy, error: BaseEx
         return Dead(at=attempt.at, duration=attempt.duration, reason="failed", failure=failure)
     run_at = attempt.at + millis(policy.backoff.wait_after(job.attempts))
     return Again(at=attempt.at, duration=attempt.duration, run_at=run_at, failure=failure)
+
+
+def cancelled(job: Job, outcome: Again | Snoozed | HandedBack) -> Dead:
+    """Say how an attempt at a cancelled job ends that would have gone back to wait (W8)."""
+    match outcome:
+        case Again(duration=duration, failure=failure):
+            pass
+        case Snoozed():
+            duration = max(0, outcome.at - (job.row.get("started_at") or outcome.at))
+            failure = Failure(message=CANCELLED)
+        case HandedBack(at=at):
+            return cancelled_before(at)
+    return Dead(
+        at=outcome.at, left=outcome.left, duration=duration, reason="cancelled", failure=failure
+    )
+
+
+def cancelled_before(at: Moment) -> Dead:
+    """Say how a job ends that was cancelled when it was claimed, and before it was begun."""
+    failure = Failure(message="The job was cancelled before it was begun.")
+    return Dead(at=at, duration=0, reason="cancelled", failure=failure)
 
 
 def expired(at: Moment) -> Dead:

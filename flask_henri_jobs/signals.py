@@ -18,8 +18,12 @@ from blinker import Namespace
 from .log import logger
 
 if t.TYPE_CHECKING:
+    from collections.abc import Callable
+
     from blinker import NamedSignal
     from flask import Flask
+
+    from .job import Job
 
 _signals = Namespace()
 
@@ -39,8 +43,8 @@ job_failed = _signals.signal("job-failed")
 #: Runner; the announcing thread; ``job``, ``error``, ``attempt``.
 job_retried = _signals.signal("job-retried")
 #: The job is dead and kept. Where nothing was raised, ``error`` is None.
-#: Runner; the announcing thread, or the housekeeping thread where a recovery buried it; ``job``,
-#: ``error``, ``attempt``.
+#: Runner, or the process that cancelled a waiting job; the announcing thread, the housekeeping
+#: thread where a recovery buried it, or the calling thread; ``job``, ``error``, ``attempt``.
 job_died = _signals.signal("job-died")
 #: The task raised ``Snooze``, and the job waits.
 #: Runner; the announcing thread; ``job``.
@@ -51,7 +55,7 @@ job_recovered = _signals.signal("job-recovered")
 #: An attempt's outcome was dropped, because its claim no longer stood (Q3).
 #: Runner that had the job; the announcing thread; ``job``.
 job_lost = _signals.signal("job-lost")
-#: A job was cancelled (W8).
+#: A job was cancelled and is dead; ``job_died`` follows (W8).
 #: The process that cancelled a waiting job, or the runner of a running one; the calling thread, or
 #: the announcing thread; ``job``.
 job_cancelled = _signals.signal("job-cancelled")
@@ -92,6 +96,15 @@ def emit_safely(signal: NamedSignal, app: Flask, **facts: t.Any) -> None:
     """Send a signal from a thread of a runner's, which nothing that a receiver raises may end."""
     if signal.receivers:
         _send(signal, app, facts, BaseException)
+
+
+def emit_cancelled(app: Flask, job: Job, send: Callable[..., None] = emit_safely) -> None:
+    """Send the signals of a job that was cancelled and is dead, without an attempt to tell of.
+
+    :param send: Sends one of them.
+    """
+    send(job_cancelled, app, job=job)
+    send(job_died, app, job=job, error=None, attempt=job.attempts)
 
 
 def _send(

@@ -636,6 +636,7 @@ BAD_PAUSES: list[tuple[dict[str, t.Any], str]] = [
 ]
 
 #: What ``jobs.get``, ``retry`` and ``delete`` are given.
+#: What ``jobs.get``, ``retry``, ``delete`` and ``cancel`` are given.
 BAD_IDS: list[tuple[t.Any, str]] = [
     ({"$gt": ""}, f"id is a dict, and text is due. {NAME}"),
     ({"$where": "sleep(1000)"}, f"id is a dict, and text is due. {NAME}"),
@@ -747,6 +748,12 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
         ["retry", "--all"],
         "Retry 1 job? There is nobody to ask here. Say --yes.",
         2,
+    ),
+    (["cancel"], "Missing argument 'ID...'.", 2),
+    (
+        ["cancel", "nope"],
+        "There is no job nope. It was deleted, or pruned some time after its end.",
+        1,
     ),
     (["delete", "--yes"], "Nothing says which jobs. Give their ids, or a filter.", 2),
     (["delete", "nope"], "There is no job nope.", 1),

@@ -55,6 +55,12 @@ def slow(seconds: float) -> None:
     note(finished=True)
 
 
+@jobs.task(name="brief")
+def brief() -> None:
+    """Take twenty milliseconds."""
+    threading.Event().wait(0.02)
+
+
 @jobs.task(name="silent")
 def silent(seconds: float) -> None:
     """Take so long, and ask no database for anything."""
@@ -68,6 +74,42 @@ def blocked() -> None:
     with ours, theirs:
         note(started=True)
         ours.recv(1)
+
+
+@jobs.task(name="asks")
+def asks() -> None:
+    """Go on until somebody cancels the job."""
+    note(started=True)
+    while not current_job.cancelled:
+        time.sleep(0.01)
+    note(ended="by itself")
+
+
+@jobs.task(name="steps")
+def steps() -> None:
+    """Go on in short steps, and say what ended that."""
+    note(started=True)
+    try:
+        while True:
+            time.sleep(0.01)
+    except BaseException as told:
+        note(ended=type(told).__name__)
+        raise
+
+
+@jobs.task(name="stuck", max_attempts=3)
+def stuck() -> None:
+    """Wait in a system call for what never comes, for as long as it may."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        note(started=True)
+        ours.recv(1)
+
+
+@jobs.task(name="tell")
+def tell(batch: dict[str, t.Any]) -> None:
+    """Write down what a batch came to."""
+    note(batch=batch)
 
 
 @jobs.task(name="poison", max_attempts=3)

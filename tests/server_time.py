@@ -21,6 +21,12 @@ class ServerTime:
     def now(self) -> Moment:
         return START + self.ahead + round(self.seconds * 1000)
 
+    def another_clock(self) -> Clock:
+        """Return the clock of another process, which was just set."""
+        clock = Clock(self._read, lambda: self.seconds)
+        clock.renew()
+        return clock
+
     def advance(self, seconds: float) -> None:
         """Let time pass, on the server and here."""
         self.seconds += seconds

@@ -55,6 +55,7 @@ store.mongod
 store.embedded
 store.connection
 store.documents
+store.cancels
 store.indexes
 store.filters
 store.wakeups
@@ -86,6 +87,7 @@ store.tallies
 store.admin
 store.figures
 store.pruning
+store.repairs
 store
 refused_options
 options
@@ -98,6 +100,7 @@ finishing
 app_state
 scheduling
 building
+cancelling
 limit_status
 batch_operations
 operations
@@ -119,6 +122,7 @@ worker.outcome_log
 worker.committer
 worker.aftermath
 worker.attempts
+worker.cancels
 worker.keeper
 worker.gate
 worker.reporting
@@ -130,6 +134,7 @@ worker.declaring
 worker.scheduling
 worker.apart
 worker.feeder
+worker.machine
 worker.roll
 worker.runner
 worker.os_signals
@@ -143,6 +148,7 @@ cli.command
 cli.options
 cli.progress
 cli.findings
+cli.queue_findings
 cli.seen
 cli.worker
 cli.runners

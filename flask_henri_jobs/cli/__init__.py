@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing as t
 
 from .batches import batches
-from .bulk import delete, prune, retry
+from .bulk import cancel, delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
 from .limits import limits
@@ -28,6 +28,7 @@ COMMANDS = (
     show,
     retry,
     delete,
+    cancel,
     prune,
     enqueue,
     perform,

@@ -40,7 +40,7 @@ def retry(
     """
     which = _checked(ids, which, every=every)
     if ids:
-        _each(jobs, ids, jobs.retry, "retried", as_json=as_json)
+        _each(jobs, ids, jobs.retry, lambda job: f"{job.id} retried", as_json=as_json)
         return
     steps = jobs.retrying(**which)
     total = jobs.count_retried(**which)
@@ -62,12 +62,23 @@ def delete(
     """
     which = _checked(ids, which)
     if ids:
-        _each(jobs, ids, jobs.delete, "deleted", as_json=as_json)
+        _each(jobs, ids, jobs.delete, lambda job: f"{job.id} deleted", as_json=as_json)
         return
     steps = (1 for _ in jobs.deleting(**which))
     total = jobs.count(**which)
     agreed(f"Delete {_jobs(total)}?", yes)
     _see_through(steps, "deleted", total, as_json=as_json)
+
+
+@jobs_command("cancel")
+@click.argument("ids", metavar="ID...", type=NAME, nargs=-1, required=True)
+@as_json
+def cancel(jobs: HenriJobs, *, ids: tuple[str, ...], as_json: bool) -> None:
+    """Have jobs end: those that wait are dead at once, and those that run are told to end.
+
+    A cancelled job never begins again, unless somebody retries it.
+    """
+    _each(jobs, ids, jobs.cancel, _cancelled, as_json=as_json)
 
 
 @jobs_command("prune")
@@ -96,6 +107,16 @@ def prune(
     click.echo(f"Deleted {pruned['done']} done and {pruned['dead']} dead.")
 
 
+def _cancelled(job: Job) -> str:
+    match job.state, job.dead_reason:
+        case "running", _:
+            return f"{job.id} is told to end"
+        case "dead", "cancelled":
+            return f"{job.id} cancelled"
+        case _:
+            return f"{job.id} had ended already, and stays {job.state}"
+
+
 def _checked(
     ids: tuple[str, ...], which: dict[str, t.Any], *, every: bool | None = None
 ) -> dict[str, t.Any]:
@@ -113,7 +134,7 @@ def _each(
     jobs: HenriJobs,
     ids: tuple[str, ...],
     change: Callable[[str], Job],
-    changed: str,
+    said: Callable[[Job], str],
     *,
     as_json: bool,
 ) -> None:
@@ -122,14 +143,15 @@ def _each(
     refused: list[Told] = []
     for job_id in ids:
         try:
-            done.append(change(job_id))
+            job = change(job_id)
         except StoreUnavailable:
             raise
         except HenriJobsError as error:
             refused.append(Refused(str(error)))
         else:
+            done.append(job)
             if not as_json:
-                click.echo(f"{job_id} {changed}")
+                click.echo(said(job))
     if as_json:
         print_json([seen(jobs, job).to_dict() for job in done])
     for told in refused[:-1]:

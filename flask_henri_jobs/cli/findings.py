@@ -1,4 +1,4 @@
-"""What ``flask jobs check`` looks for: settings, tasks and indexes that will be regretted."""
+"""What ``flask jobs check`` looks for without the database: what will be regretted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,23 @@ if t.TYPE_CHECKING:
     from ..settings import Settings
 
 
+About: t.TypeAlias = t.Literal[
+    "settings",
+    "schedules",
+    "tasks",
+    "clocks",
+    "indexes",
+    "runners",
+    "limits",
+    "batches",
+    "jobs",
+]
+
+
 class Finding(t.TypedDict):
     """One thing that is wrong, and what to do about it."""
 
-    about: t.Literal["settings", "schedules", "tasks", "indexes"]
+    about: About
     message: str
     hint: str
 
@@ -28,17 +41,6 @@ def configuration_findings(state: AppState, tasks: Registry) -> list[Finding]:
     settings = state.settings
     found = [] if state.make_client is not None else [*_about_database(settings)]
     return [*found, *_about_schedules(settings, tasks), *_about_tasks(settings, tasks)]
-
-
-def index_findings(state: AppState) -> list[Finding]:
-    """Return what is wrong with the indexes.
-
-    :raises StoreUnavailable: The database does not answer.
-    """
-    return [
-        {"about": "indexes", "message": problem, "hint": "Run 'flask jobs install'."}
-        for problem in state.store_as_it_is.problems()
-    ]
 
 
 def _about_database(settings: Settings) -> Iterator[Finding]:

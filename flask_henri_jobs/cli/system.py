@@ -7,17 +7,18 @@ from datetime import timedelta
 
 import click
 
-from ..errors import HenriJobsError
 from ..job import STATES
 from .command import jobs_command
 from .failures import Refused
-from .findings import Finding, configuration_findings, index_findings
+from .findings import configuration_findings
 from .options import agreed, as_json, yes
 from .output import in_colour, one_line, print_json, print_table, span, tell
 from .pauses import print_pauses
+from .queue_findings import queue_findings
 
 if t.TYPE_CHECKING:
     from ..extension import HenriJobs
+    from .findings import Finding
 
 
 @jobs_command("status")
@@ -76,25 +77,54 @@ def uninstall(jobs: HenriJobs, *, yes: bool, as_json: bool) -> None:
 
 
 @jobs_command("check", reaches=False)
+@click.option("--repair", is_flag=True, help="Mend what can be mended.")
 @as_json
-def check(jobs: HenriJobs, *, as_json: bool) -> None:
-    """Look for what is wrong with the settings, the tasks and the indexes.
+def check(jobs: HenriJobs, *, repair: bool, as_json: bool) -> None:
+    """Look for what is wrong with the settings, the tasks and what is stored.
 
-    It exits with 1 where it finds something, so that a deploy stops there.
+    It changes nothing without --repair, and exits with 1 where something is left to be mended, so
+    that a deploy stops there.
     """
     state = jobs.state
-    findings = configuration_findings(state, jobs.tasks)
+    report = _Report(as_json=as_json)
+    for finding in configuration_findings(state, jobs.tasks):
+        report.add(finding)
     try:
         state.reach()
-        findings += index_findings(state)
-    except HenriJobsError:
-        _print_findings(findings, as_json=as_json)
-        raise
-    _print_findings(findings, as_json=as_json)
-    if findings:
-        raise Refused(f"{len(findings)} to be mended.")
-    if not as_json:
+        for found in queue_findings(state, jobs.tasks):
+            report.add(found.finding, mended=repair and found.mend is not None and found.mend())
+    finally:
+        report.end()
+    if report.left:
+        raise Refused(f"{report.left} to be mended.")
+    if not (as_json or report.findings):
         click.echo("Nothing found.")
+
+
+class _Report:
+    """What was found: printed as it comes, or as a list at the end.
+
+    :ivar left: How much of it is not mended.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.findings: list[dict[str, t.Any]] = []
+        self.left = 0
+        self._as_json = as_json
+
+    def add(self, finding: Finding, *, mended: bool = False) -> None:
+        """Tell of a finding."""
+        self.findings.append({**finding, "mended": mended})
+        self.left += not mended
+        if not self._as_json:
+            about = in_colour(finding["about"], "green" if mended else "red")
+            end = "Mended." if mended else one_line(finding["hint"])
+            click.echo(f"{about}: {one_line(finding['message'])} {end}")
+
+    def end(self) -> None:
+        """Print the list, where it is for programs."""
+        if self._as_json:
+            print_json(self.findings)
 
 
 def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:
@@ -102,12 +132,3 @@ def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:
     waited = None if oldest is None else timedelta(milliseconds=oldest)
     counts = [queue[state] for state in STATES]
     return (queue["queue"], *counts, span(waited), "yes" if queue["paused"] else None)
-
-
-def _print_findings(findings: list[Finding], *, as_json: bool) -> None:
-    if as_json:
-        print_json(findings)
-        return
-    for finding in findings:
-        about = in_colour(finding["about"], "red")
-        click.echo(f"{about}: {one_line(finding['message'])} {one_line(finding['hint'])}")

@@ -23,6 +23,7 @@ from .pauses import Pauses
 from .permits import Permits, stale_index
 from .pruning import Pruning
 from .rates import Rates
+from .repairs import Repairs
 from .runners import Runners
 from .schedules import Schedules
 from .suspects import Suspects
@@ -72,6 +73,7 @@ class Store:
     runners: Runners
     pauses: Pauses
     rates: Rates
+    repairs: Repairs
     transactions: Transactions
     wakeups: Wakeups
     tail: Tail
@@ -97,6 +99,9 @@ class Store:
         rates = Rates(connection.collection("rates"), clock.now)
         limited = LimitedWork(jobs, permits, WaitingKeys(jobs), rates)
         pauses = Pauses(connection.collection("pauses"), clock.now)
+        leases = Leases(jobs, clock, permits, admin, wakeups.ring_for)
+        tallies = Tallies(jobs, kept_batches, clock.now, batches)
+        runners = connection.collection("runners")
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
@@ -112,18 +117,19 @@ class Store:
                 admin,
                 wakeups.ring_for,
             ),
-            leases=Leases(jobs, clock, permits, admin, wakeups.ring_for),
+            leases=leases,
             permits=permits,
             outcomes=Outcomes(jobs),
             admin=admin,
             batches=batches,
-            tallies=Tallies(jobs, kept_batches, clock.now, batches),
+            tallies=tallies,
             figures=Figures(jobs, clock.now),
             pruning=Pruning(jobs, kept_batches, schedules, clock.now),
             schedules=Schedules(schedules, clock.now),
-            runners=Runners(connection.collection("runners"), jobs, clock),
             pauses=pauses,
             rates=rates,
+            runners=Runners(runners, jobs, clock),
+            repairs=Repairs(jobs, runners, clock, permits, tallies, leases),
             transactions=Transactions(connection),
             wakeups=wakeups,
             tail=tail,

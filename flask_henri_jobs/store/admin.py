@@ -1,4 +1,4 @@
-"""What an operator does to jobs: delete and retry, one or many."""
+"""What an operator does to jobs: delete and retry, one or many; cancel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pymongo import ReturnDocument, UpdateOne
 from ..checks import checked_int
 from ..errors import InvalidFilter, JobBusy
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
+from .cancels import NOT_ASKED, buried, is_asked
 from .connection import answering
 from .documents import is_as_read, one_batch
 from .filters import RECENT, TENANT
@@ -102,6 +103,29 @@ class Admin(Lookup):
                 if changed is not None:
                     self.ring_for([changed])
                     return Job(changed, self)
+
+    def cancel(self, job_id: str) -> tuple[str, Job]:
+        """Bury a job that waits; have one that runs told to end; leave one that has ended (W8).
+
+        :return: In which state it was, and the job as it is now.
+        :raises UnknownJob: There is none with that id.
+        """
+        with answering(f"the cancelling of job {checked_id(job_id)}"):
+            while True:
+                row = self.row_of(job_id)
+                if row["state"] in ENDED or (row["state"] == RUNNING and is_asked(row)):
+                    return row["state"], Job(row, self)
+                # Either may be too late: a runner claims it, or it goes back.
+                if row["state"] == PENDING:
+                    which, update = _unchanged(row), buried(row, self.now())
+                else:
+                    which = {"_id": job_id, "state": RUNNING} | NOT_ASKED
+                    update = {"$set": {"cancel_requested_at": self.now()}}
+                changed = self.jobs.find_one_and_update(
+                    which, update, return_document=ReturnDocument.AFTER
+                )
+                if changed is not None:
+                    return row["state"], Job(changed, self)
 
     def retry_many(self, which: JobFilter, most: int | None = None) -> int:
         """Retry the jobs that fit and have ended, as :meth:`retry` does. Return how many.
@@ -227,7 +251,13 @@ _REMOVED = (
 
 def _due(now: Moment) -> Document:
     """Return the update that makes a waiting job due; one that is due keeps its place."""
-    return {"$min": {"run_at": now}, "$set": {"updated_at": now}, "$inc": {"revision": 1}}
+    # A henri runner puts a job back with the request for its end.
+    return {
+        "$min": {"run_at": now},
+        "$set": {"updated_at": now},
+        "$unset": {"cancel_requested_at": ""},
+        "$inc": {"revision": 1},
+    }
 
 
 def _fewer(ended: int, failed: int, now: Moment) -> list[Document]:

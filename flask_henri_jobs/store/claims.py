@@ -17,6 +17,7 @@ from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
 from ..pause import NOTHING_PAUSED
+from .cancels import NOT_ASKED, Back, bury_asked
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
@@ -326,14 +327,15 @@ class Claims:
         self.candidates.look_again()
         self.limited.look_again()
 
-    def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> int:
+    def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> Back:
         """Put back jobs that were not begun, as if they had not been claimed, and their permits.
 
+        Those that somebody cancelled in the meantime are dead instead (W8).
+
         :param run_at: When they are due; None keeps their place.
-        :return: How many were still this claim's.
         """
         if not jobs:
-            return 0
+            return Back(0, [])
         update = handed_back(self.now(), run_at)
         with answering("a hand-back"):
             back = self._put_back(jobs, update)
@@ -342,13 +344,15 @@ class Claims:
         self.limited.permits.give_back(jobs)
         return back
 
-    def _put_back(self, jobs: Sequence[Job], update: Document) -> int:
-        return sum(
-            self.jobs.update_many(
-                {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}, update
-            ).modified_count
-            for token, ids in _by_token(jobs).items()
-        )
+    def _put_back(self, jobs: Sequence[Job], update: Document) -> Back:
+        count, cancelled = 0, []
+        for token, ids in _by_token(jobs).items():
+            held = {"_id": {"$in": ids}, "claim_token": token, "state": RUNNING}
+            back = self.jobs.update_many(held | NOT_ASKED, update).modified_count
+            if back < len(ids):
+                cancelled += bury_asked(self.jobs, held, self.now(), self.rows)
+            count += back
+        return Back(count, cancelled)
 
 
 def _stamp(runner: str, token: str, now: Moment) -> Document:

@@ -17,6 +17,7 @@ from pymongo.errors import (
     WriteConcernError,
 )
 from pymongo.read_concern import ReadConcern
+from pymongo.uri_parser import parse_uri
 
 from ..clock import Clock, Reading, steady_seconds, to_moment
 from ..errors import ConfigError, StoreUnavailable
@@ -53,6 +54,9 @@ INSERT_CONCERNS = {
 
 OPERATION_SECONDS = 10.0
 """How long a worker or a command waits for one answer before it says so."""
+
+MEMBER_MS = 1_000
+"""For how long a single member is asked what time it is there."""
 
 _NOT_ALLOWED = frozenset({13, 18, 8000})
 """The server's codes for a user who may not do this, or whose password is wrong."""
@@ -140,6 +144,25 @@ class Connection:
             self._listening.append(client)
             yield client
 
+    def clocks(self) -> dict[str, int]:
+        """Return by how many milliseconds the clock of each other member that answers is ahead of
+        the primary's, by their addresses.
+
+        It is empty for a client that the application made: how a member is reached is not known.
+        """
+        primary, uri = self._read_clock(), self._uri
+        ahead: dict[str, int] = {}
+        if uri is None or primary.member is None:
+            return ahead
+        for host, port in sorted(self.client.nodes):
+            address = f"{host}:{port}"
+            if address != primary.member:
+                with contextlib.suppress(PyMongoError), _member_of(uri, host, port) as member:
+                    _, reading = _sample(member)
+                    between = round((reading.at - primary.at) * 1000)
+                    ahead[address] = reading.server - primary.server - between
+        return ahead
+
     def close(self) -> None:
         """Close the clients' sockets."""
         for client in [self.client, *self._listening]:
@@ -147,18 +170,9 @@ class Connection:
 
     def _read_clock(self) -> Reading:
         with answering("the clock"):
-            samples = [self._sample() for _ in range(3)]
+            samples = [_sample(self.client) for _ in range(3)]
         # The shortest round trip leaves the least room for error.
         return min(samples, key=lambda sample: sample[0])[1]
-
-    def _sample(self) -> tuple[float, Reading]:
-        sent = steady_seconds()
-        answer = self.client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
-        received = steady_seconds()
-        local_time = answer["localTime"]
-        at = to_moment(local_time.replace(tzinfo=UTC) if local_time.tzinfo is None else local_time)
-        reading = Reading(server=at, at=(sent + received) / 2, member=answer.get("me"))
-        return received - sent, reading
 
 
 def default_database_of(client: MongoClient[t.Any], otherwise: str) -> str:
@@ -179,6 +193,24 @@ def client_of(uri: str, **options: t.Any) -> MongoClient[t.Any]:
     except (PyMongoError, ValueError) as error:
         hint = "Give mongodb://user:password@host:port/database, or mongodb+srv://…"
         raise ConfigError(f"HENRI_JOBS_URI is {mask_uri(uri)!r}: {error}.", hint=hint) from None
+
+
+def _member_of(uri: str, host: str, port: int | None) -> MongoClient[t.Any]:
+    """Return a client for one member, which is asked what it tells anybody."""
+    given = parse_uri(uri, validate=False, warn=False)["options"]
+    tls = {name: value for name, value in given.items() if name.lower().startswith("tls")}
+    return MongoClient(host, port, directConnection=True, serverSelectionTimeoutMS=MEMBER_MS, **tls)
+
+
+def _sample(client: MongoClient[t.Any]) -> tuple[float, Reading]:
+    """Ask what time it is. Return how long that took, and the answer."""
+    sent = steady_seconds()
+    answer = client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
+    received = steady_seconds()
+    local_time = answer["localTime"]
+    at = to_moment(local_time.replace(tzinfo=UTC) if local_time.tzinfo is None else local_time)
+    reading = Reading(server=at, at=(sent + received) / 2, member=answer.get("me"))
+    return received - sent, reading
 
 
 @contextlib.contextmanager

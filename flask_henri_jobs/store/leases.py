@@ -9,6 +9,7 @@ from pymongo import UpdateOne
 
 from ..durations import millis
 from ..job import DEAD, PENDING, RUNNING, Document, Job, Rows
+from .cancels import ASKED, NOT_ASKED, Back, bury_asked, is_asked, those_written
 from .candidates import CLAIM
 from .connection import answering
 from .documents import changed, freed_key, handed_back, held_by, update_of, with_entry
@@ -50,6 +51,15 @@ class Leases:
             found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
         return {job.row["_id"] for job in jobs} - found
 
+    def cancelled(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return those of some running jobs whose end somebody asked for (W8)."""
+        if not jobs:
+            return []
+        with answering("the look for cancelled jobs"):
+            found = self.jobs.find(_still_ours(jobs) | ASKED, ["_id"], hint=[("_id", 1)])
+            asked = {row["_id"] for row in found}
+        return [job for job in jobs if job.row["_id"] in asked]
+
     def report(self, progress: Sequence[tuple[Job, Document]]) -> list[Job | None]:
         """Store how far jobs are, in one write.
 
@@ -67,14 +77,16 @@ class Leases:
             for job, far in progress
         ]
 
-    def recover(self, stuck_after: timedelta) -> list[Job]:
-        """Put back the running jobs with an old heartbeat; bury those without attempts left.
+    def recover(self, stuck_after: timedelta, *, at_once: bool = False) -> list[Job]:
+        """Put back the running jobs with an old heartbeat; bury those without attempts left, and
+        those that were cancelled.
 
         Nothing is recovered until the server's clock has been the same for that long (B8).
 
+        :param at_once: An operator's word that it has.
         :return: What this call changed, as it is now.
         """
-        if self.clock.calm_for() < stuck_after:
+        if self.clock.calm_for() < stuck_after and not at_once:
             return []
         before = self.clock.now() - millis(stuck_after)
         which = {"state": RUNNING, "heartbeat_at": {"$lt": before}}
@@ -103,8 +115,10 @@ class Leases:
             rows = self.jobs.find(which, hint=CLAIM.name)
             return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}", suspect)
 
-    def hand_back_from(self, runner: str, besides: Iterable[str]) -> int:
+    def hand_back_from(self, runner: str, besides: Iterable[str]) -> Back:
         """Put back what a runner that is gone had claimed and not begun, as if it had not.
+
+        Those that somebody cancelled are dead instead (W8).
 
         :param besides: The jobs that it had begun; they are left as they are.
         """
@@ -112,9 +126,10 @@ class Leases:
         shown = {"queue": True, "run_at": True}
         with answering("a hand-back"):
             rows = list(self.jobs.find(which, shown, hint=CLAIM.name, limit=MOST_RECOVERED))
-            back = self.jobs.update_many(which, handed_back(self.clock.now()), hint=CLAIM.name)
+            now = self.clock.now()
+            back = self.jobs.update_many(which | NOT_ASKED, handed_back(now), hint=CLAIM.name)
             self.ring_for(rows)
-            return back.modified_count
+            return Back(back.modified_count, bury_asked(self.jobs, which, now, self.rows))
 
     def _put_back(
         self, rows: list[Document], said: Callable[[Document], str], suspect: bool = True
@@ -126,29 +141,29 @@ class Leases:
         updates = {row["_id"]: _recovery(row, now, said(row), mark) for row in rows}
         written = self.jobs.bulk_write(
             [
-                # The heartbeat is in the guard: a runner that woke up in between keeps its job.
                 UpdateOne(
-                    held_by(Job(row)) | {"heartbeat_at": row["heartbeat_at"]}, updates[row["_id"]]
+                    _as_found(row) | ({} if is_asked(row) else NOT_ASKED), updates[row["_id"]]
                 )
                 for row in rows
             ],
             ordered=False,
         )
-        if written.modified_count < len(rows):
-            rows = self._changed(rows, updates) if written.modified_count else []
-        self.permits.forget(Job(row) for row in rows)
-        jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in rows]
+        ours = those_written(self.jobs, rows, updates, written.modified_count)
+        missed = self._asked_meanwhile([row for row in rows if row not in ours])
+        self.permits.forget(Job(row) for row in ours)
+        jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in ours]
         self.ring_for(job.row for job in jobs if job.row["state"] == PENDING)
-        return jobs
+        return jobs + self._put_back(missed, said, suspect)
 
-    def _changed(self, rows: list[Document], updates: dict[str, Document]) -> list[Document]:
-        """Return the rows whose history tells of this recovery: what changed, not what was read."""
-        ids = [row["_id"] for row in rows]
-        stored = self.jobs.find({"_id": {"$in": ids}}, {"history": True})
-        now = {row["_id"]: row.get("history") for row in stored}
-        return [
-            row for row in rows if now.get(row["_id"]) == updates[row["_id"]]["$set"]["history"]
-        ]
+    def _asked_meanwhile(self, rows: list[Document]) -> list[Document]:
+        """Return the jobs that were cancelled since they were read, and are as they were else."""
+        same = [_as_found(row) for row in rows if not is_asked(row)]
+        return list(self.jobs.find({"$or": same} | ASKED)) if same else []
+
+
+def _as_found(row: Document) -> Document:
+    # The heartbeat is in the guard: a runner that woke up in between keeps its job.
+    return held_by(Job(row)) | {"heartbeat_at": row["heartbeat_at"]}
 
 
 def _still_ours(jobs: Sequence[Job]) -> Document:
@@ -173,8 +188,9 @@ def _recovery(row: Document, now: Moment, said: str, mark: Document) -> Document
         "heartbeat_at": None,
         **mark,
     }
-    if row["attempts"] >= row["max_attempts"]:
-        fields |= {"state": DEAD, "finished_at": now, "dead_reason": "lost"}
+    if is_asked(row) or row["attempts"] >= row["max_attempts"]:
+        reason = "cancelled" if is_asked(row) else "lost"
+        fields |= {"state": DEAD, "finished_at": now, "dead_reason": reason}
         return update_of(fields, [*freed_key(row), "claim_token"])
     fields |= {"state": PENDING, "run_at": now, "finished_at": None, "claimed_by": None}
     return update_of(fields, ["claim_token"])

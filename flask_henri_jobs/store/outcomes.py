@@ -7,7 +7,8 @@ import typing as t
 from pymongo import UpdateOne
 
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
-from ..outcome import Again, Dead, Done, HandedBack, Outcome, Snoozed
+from ..outcome import Again, Dead, Done, HandedBack, Outcome, Snoozed, cancelled
+from .cancels import NOT_ASKED, is_asked
 from .connection import answering
 from .documents import changed, freed_key, held_by, history_of, update_of, with_entry
 
@@ -19,6 +20,9 @@ if t.TYPE_CHECKING:
     from ..clock import Moment
 
 Ending: t.TypeAlias = tuple[Job, Outcome]
+
+BACK = (Again, Snoozed, HandedBack)
+"""The outcomes with which a job goes back to wait."""
 
 
 class Outcomes:
@@ -35,42 +39,70 @@ class Outcomes:
         """Record outcomes in one write (W2).
 
         :return: The jobs as they are now, in the order given; None for each whose claim was lost,
-            and whose outcome is dropped.
+            and whose outcome is dropped. One that was to go back, and was cancelled meanwhile, is
+            dead instead (W8).
 
         It may be repeated after a lost reply: the token stays with the row until the next claim
         replaces it, so an outcome recognises its own first write.
         """
         changes = [_change(job, outcome) for job, outcome in endings]
         writes = [
-            UpdateOne(held_by(job), change)
-            for (job, _), change in zip(endings, changes, strict=True)
+            UpdateOne(_guard(job, outcome), change)
+            for (job, outcome), change in zip(endings, changes, strict=True)
         ]
         with answering("an outcome"):
             written = self._jobs.bulk_write(writes, ordered=False)
             # The server reports a total, not which writes matched: nearly always all of them.
-            if written.matched_count == len(endings):
-                stands = [True] * len(endings)
-            else:
-                stands = self._which_stand(endings, changes)
+            all_stand = written.matched_count == len(endings)
+            standing = changes if all_stand else self._which_stand(endings)
         return [
-            job.with_row(changed(job.row, change)) if stood else None
-            for (job, _), change, stood in zip(endings, changes, stands, strict=True)
+            job.with_row(changed(job.row, change)) if change is not None else None
+            for (job, _), change in zip(endings, standing, strict=True)
         ]
 
-    def _which_stand(self, endings: Sequence[Ending], changes: Sequence[Document]) -> list[bool]:
+    def _which_stand(self, endings: Sequence[Ending]) -> list[Document | None]:
+        """Return the changes that stand; None for each outcome that is dropped."""
+        rows = self._look_at(endings)
+        buried = [
+            UpdateOne(held_by(job), _change(job, cancelled(job, outcome)))
+            for job, outcome in endings
+            if isinstance(outcome, BACK) and _is_kept_running(job, rows.get(job.row["_id"]))
+        ]
+        if buried:
+            self._jobs.bulk_write(buried, ordered=False)
+            rows = self._look_at(endings)
+        return [_standing(job, outcome, rows.get(job.row["_id"])) for job, outcome in endings]
+
+    def _look_at(self, endings: Sequence[Ending]) -> dict[str, Document]:
         ids = [job.row["_id"] for job, _ in endings]
-        shown = {"state": True, "claim_token": True, "history": True}
-        rows = {row["_id"]: row for row in self._jobs.find({"_id": {"$in": ids}}, shown)}
-        return [
-            _stands(job, change, rows.get(job.row["_id"]))
-            for (job, _), change in zip(endings, changes, strict=True)
-        ]
+        shown = dict.fromkeys(("state", "claim_token", "history", "cancel_requested_at"), True)
+        return {row["_id"]: row for row in self._jobs.find({"_id": {"$in": ids}}, shown)}
 
 
-def _stands(job: Job, change: Document, row: Document | None) -> bool:
-    """Whether a row shows this change of it, which an earlier write may have made."""
-    if row is None:
+def _guard(job: Job, outcome: Outcome) -> Document:
+    # A cancelled job must not begin again (B12).
+    return held_by(job) | NOT_ASKED if isinstance(outcome, BACK) else held_by(job)
+
+
+def _is_kept_running(job: Job, row: Document | None) -> bool:
+    """Whether the claim stands, and the job did not go back because it was cancelled."""
+    if row is None or row["state"] != RUNNING:
         return False
+    return is_asked(row) and bool(row.get("claim_token") == job.row["claim_token"])
+
+
+def _standing(job: Job, outcome: Outcome, row: Document | None) -> Document | None:
+    """Return the change that a row shows, which an earlier write of an outcome may have made."""
+    if row is None:
+        return None
+    is_own = row.get("claim_token") == job.row["claim_token"]
+    if is_own and row["state"] == DEAD and isinstance(outcome, BACK):
+        return _change(job, cancelled(job, outcome))
+    change = _change(job, outcome)
+    return change if _stands(job, change, row) else None
+
+
+def _stands(job: Job, change: Document, row: Document) -> bool:
     if row.get("claim_token") == job.row["claim_token"]:
         return bool(row["state"] != RUNNING)
     # It went back, was claimed again before its reply was missed, and left this very entry. One

@@ -243,11 +243,11 @@ class Permits:
         with answering("a sweep of permits"):
             self.tidy()
             old = list(self.limits.find({"heartbeat_at": {"$lt": before}}, limit=MOST_SWEPT))
-            in_use = self._with_running_jobs(old)
+            kept = self._with_running_jobs(old)
             return [
-                _to_permit(permit)
+                to_permit(permit)
                 for permit in old
-                if permit["_id"] not in in_use
+                if permit["_id"] not in kept
                 and self.limits.delete_one(
                     {"_id": permit["_id"], "heartbeat_at": permit["heartbeat_at"]}
                 ).deleted_count
@@ -257,19 +257,24 @@ class Permits:
         """Return the permits that are held, by bucket and slot."""
         with answering("the permits"):
             found = self.limits.find(sort=[("limit_key", 1), ("slot", 1)], limit=most)
-            return [_to_permit(permit) for permit in found]
+            return [to_permit(permit) for permit in found]
 
     def _with_running_jobs(self, permits: list[Document]) -> set[str]:
-        ids = [permit["job_id"] for permit in permits if permit.get("job_id")]
-        running = self.jobs.find(
-            {"_id": {"$in": ids}, "state": RUNNING}, {"claim_token": True, "claimed_by": True}
-        )
-        jobs = {job["_id"]: job for job in running}
-        return {
-            permit["_id"]
-            for permit in permits
-            if (job := jobs.get(permit.get("job_id"))) is not None and _is_under(permit, job)
-        }
+        return in_use(permits, self.jobs)
+
+
+def in_use(permits: list[Document], jobs: Collection[Document]) -> set[str]:
+    """Return the ids of those permits under which a job runs."""
+    ids = [permit["job_id"] for permit in permits if permit.get("job_id")]
+    running = jobs.find(
+        {"_id": {"$in": ids}, "state": RUNNING}, {"claim_token": True, "claimed_by": True}
+    )
+    found = {job["_id"]: job for job in running}
+    return {
+        permit["_id"]
+        for permit in permits
+        if (job := found.get(permit.get("job_id"))) is not None and _is_under(permit, job)
+    }
 
 
 def _is_under(permit: Document, job: Document) -> bool:
@@ -297,7 +302,8 @@ def _of(jobs: Iterable[Job]) -> Document:
     return each[0] if len(each) == 1 else {"$or": each}
 
 
-def _to_permit(permit: Document) -> Permit:
+def to_permit(permit: Document) -> Permit:
+    """Return a row as what it stands for."""
     return Permit(
         key=permit["limit_key"],
         slot=int(permit["slot"]),

@@ -66,6 +66,19 @@ class LiveRunner:
         return shown
 
 
+class Neighbour(t.NamedTuple):
+    """A runner of the same machine, alive or not.
+
+    :param born: When its process began, as the machine counts.
+    :param jobs: The ids of those that it has in hand.
+    """
+
+    id: str
+    pid: int
+    born: str
+    jobs: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Runners:
     """Who is alive: each runner writes itself down again and again, and is swept when it stops."""
@@ -105,6 +118,21 @@ class Runners:
             )
             doing = self._doing() if rows else {}
         return [_to_runner(row, doing.get(row["_id"], ())) for row in rows]
+
+    def of_machine(self, machine: str) -> list[Neighbour]:
+        """Return the runners that wrote themselves down on a machine, alive or not."""
+        with answering("the runners"):
+            rows = list(self.runners.find({"machine": machine}, limit=MOST_RUNNERS))
+            doing = self._doing() if rows else {}
+        return [
+            Neighbour(
+                row["_id"],
+                int(row["pid"]),
+                str(row["born"]),
+                [job.id for job in doing.get(row["_id"], ())],
+            )
+            for row in rows
+        ]
 
     def _doing(self) -> dict[str, list[InHand]]:
         doing: dict[str, list[InHand]] = defaultdict(list)

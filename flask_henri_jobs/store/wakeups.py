@@ -126,6 +126,10 @@ class Wakeups:
         """Wake those who wait for the end of these jobs."""
         self._send({"ended": job_ids})
 
+    def cancelled(self) -> None:
+        """Have every runner look whether a job that it performs is cancelled (W8)."""
+        self._send({"cancelled": True})
+
     def tell_once(self, problem: Exception) -> None:
         """Say what is wrong with the collection, each thing once a process."""
         what = _told(problem)

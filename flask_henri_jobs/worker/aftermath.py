@@ -10,6 +10,7 @@ from ..errors import HenriJobsError, StoreUnavailable
 from ..finishing import Finisher
 from ..job import DEAD, DONE, PENDING
 from ..log import logger
+from ..logs import about
 from ..outcome import HandedBack
 from ..registry import Registry
 from ..store.tallies import Ended
@@ -94,6 +95,15 @@ class Aftermath:
             with self._outages.tolerated():
                 self._finish(self._store.tallies.add(ended))
 
+    def bury(self, jobs: Sequence[Job]) -> None:
+        """See to jobs that are dead because they were cancelled before they were begun (W8)."""
+        if jobs:
+            self.count(jobs)
+        for job in jobs:
+            with about(job):
+                logger.info("%s is dead (cancelled) before it was begun (job %s)", job.name, job.id)
+            self._announcer.tell_cancelled(job)
+
     def sweep(self) -> None:
         """End the batches that are over although their counters do not say so (B3)."""
         quiet = self._store.clock.now() - QUIET_MS
@@ -106,7 +116,7 @@ class Aftermath:
     def _cancel_again(self, batch: Batch) -> None:
         """Bury the members of a cancelled batch that went back to wait since."""
         for job in self._finisher.cancel_members(batch.id):
-            self._announcer.tell(signals.job_cancelled, job=job)
+            self._announcer.tell_cancelled(job)
 
     def _finish(self, batches: Iterable[Batch]) -> None:
         for batch in batches:

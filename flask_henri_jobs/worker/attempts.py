@@ -128,16 +128,6 @@ class Attempts:
             self._running.discard(attempt)
         return was_there
 
-    def longer_than(self, seconds: float) -> list[Job]:
-        """Return the jobs that have run for so long, or longer, and are not cancelled yet."""
-        before = self._steady() - seconds
-        with self._lock:
-            return [
-                attempt.job
-                for attempt in self._running
-                if attempt.began <= before and not attempt.frame.is_cancelled
-            ]
-
     def cancel(self, jobs: Iterable[Job]) -> None:
         """Have the attempts at jobs end (W8): by themselves, or else told to."""
         self._for_each(jobs, RunningAttempt.cancel)

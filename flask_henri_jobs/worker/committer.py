@@ -12,9 +12,10 @@ from functools import partial
 
 from .. import signals
 from ..errors import StoreUnavailable
+from ..job import DEAD
 from ..log import logger
-from ..outcome import Again, Dead, Done, HandedBack, Snoozed
-from ..signals import emit_safely
+from ..outcome import Again, Dead, Done, HandedBack, Snoozed, cancelled
+from ..signals import emit_cancelled, emit_safely
 from .loop import Loop
 from .outcome_log import OutcomeLog
 from .telling import tell
@@ -141,7 +142,7 @@ class Committer:
                 now = self._outcomes.write_many([(one.job, one.outcome) for one in part])
         self._group = self._group[len(part) :]
         self._writing.refusals = 1 if self._writing.refusals and self._group else 0
-        return [Settled(*each) for each in zip(part, now, strict=True)]
+        return [Settled(_as_written(*each), each[1]) for each in zip(part, now, strict=True)]
 
     def _follow_up(self) -> None:
         # What the database refuses to be told here is mended by a sweep, and holds up no outcome.
@@ -149,6 +150,15 @@ class Committer:
             with self._following.counted():
                 self._followed_up(self._settled)
         self._following.refusals = 0
+
+
+def _as_written(ending: Ending, job: Job | None) -> Ending:
+    """Return an ending with the outcome that stands: a cancelled job did not go back (W8)."""
+    if job is not None and job.row["state"] == DEAD:
+        match ending.outcome:
+            case Again() | Snoozed():
+                ending.outcome = cancelled(ending.job, ending.outcome)
+    return ending
 
 
 @dataclass(slots=True)
@@ -198,6 +208,10 @@ class Announcer:
         """Have a signal sent, after what was announced before."""
         if signal.receivers:
             self._waiting.put(partial(emit_safely, signal, **facts))
+
+    def tell_cancelled(self, job: Job) -> None:
+        """Have it told that a job is dead which was cancelled before it was begun."""
+        self._waiting.put(partial(emit_cancelled, job=job))
 
     def finish(self, timeout: float) -> bool:
         """Send what waits, and end. Return whether that was done in time."""

@@ -10,11 +10,19 @@ from time import perf_counter
 
 from .. import signals
 from ..codec import decode, encode
-from ..context import RunningJob, entered
+from ..context import RunningJob, entered, left_by
 from ..kept_lines import KeptLines
 from ..log import logger
 from ..logs import about, keep_lines
-from ..outcome import Attempt, Outcome, decide, decide_unseen, expired, unwrapped
+from ..outcome import (
+    Attempt,
+    Outcome,
+    cancelled_before,
+    decide,
+    decide_unseen,
+    expired,
+    unwrapped,
+)
 from ..progress import Track
 from ..redaction import marked
 from ..result import NO_RESULT, result_of
@@ -80,10 +88,13 @@ class Execution:
         if most := self.task.defaults.keep_logs:
             keep_lines()
             lines = KeptLines(self.job, most, self.now)
-        self.running = RunningJob(self.job, Track(self.job, self.on_progress), lines)
+        track = Track(self.job, self.on_progress)
+        self.running = RunningJob(self.job, track, lines, lambda: self.frame.is_cancelled)
 
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
+        if self.frame.is_cancelled:
+            return Ending(self.job, cancelled_before(self.now()))
         expires = self.job.row.get("expires_at")
         if expires is not None and expires <= self.now():
             return Ending(self.job, expired(self.now()))
@@ -99,13 +110,19 @@ class Execution:
         keeps = self.task.defaults.store_result and raised is None
         result = result_of(returned) if keeps else NO_RESULT
         duration = round(seconds * 1000)
-        attempt = Attempt(at=self.now(), duration=duration, raised=raised, result=result)
+        attempt = Attempt(
+            at=self.now(),
+            duration=duration,
+            raised=raised,
+            result=result,
+            is_heeded=self.running.has_heeded,
+        )
         try:
             outcome = decide(self.job, attempt, self.policy)
         except BaseException as error:  # noqa: BLE001 - it is recorded
             # What was raised is the task's as well, and raises when it is asked what it is.
             outcome = decide_unseen(self.job, attempt, self.policy, error)
-        if left := self.running.left(attempt.at):
+        if left := left_by(self.running, attempt.at):
             outcome = replace(outcome, left=left)
         return Ending(self.job, outcome, raised, returned)
 

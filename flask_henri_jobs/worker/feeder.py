@@ -13,6 +13,7 @@ if t.TYPE_CHECKING:
     from ..job import Job
     from ..queues import QueueTurns
     from ..store import Store
+    from .aftermath import Aftermath
     from .alarm import Alarm
     from .appetite import Appetite
     from .holdings import Holdings
@@ -46,6 +47,7 @@ class Feeder:
         holdings: Holdings,
         alarm: Alarm,
         outages: Outages,
+        aftermath: Aftermath,
         longest_wait: float,
     ) -> None:
         self.taken = 0
@@ -60,6 +62,7 @@ class Feeder:
         self._holdings = holdings
         self._alarm = alarm
         self._outages = outages
+        self._aftermath = aftermath
         self._longest_wait = min(longest_wait, LONGEST_WAIT)
         self._apart = Apart(post, self._are_suspects_due)
 
@@ -78,7 +81,7 @@ class Feeder:
         with self._outages.asking():
             jobs = self._store.claims.take(wish)
             self._begin(jobs, known_at)
-            self._strangers.send_away(self._store.claims)
+            self._aftermath.bury(self._strangers.send_away(self._store.claims))
         self._alarm.looked(rung, found=bool(jobs))
         self._appetite.took(jobs, free)
         if jobs and self._threads.idle:
@@ -107,11 +110,11 @@ class Feeder:
         jobs = self._threads.take_back()
         if jobs:
             with self._outages.tolerated():
-                self._store.claims.hand_back(jobs)
+                self._hand_back(jobs)
         self._forget(jobs)
         with self._outages.tolerated():
-            self._store.claims.hand_back(self._store.claims.late())
-            self._strangers.send_away(self._store.claims)
+            self._hand_back(self._store.claims.late())
+            self._aftermath.bury(self._strangers.send_away(self._store.claims))
 
     def _feed_suspect(self) -> float:
         """Take one suspect, once nothing else is in hand. Return the seconds until the next look.
@@ -158,7 +161,7 @@ class Feeder:
         is_answered = False
         try:
             with self._outages.asking():
-                self._store.claims.hand_back(jobs)
+                self._hand_back(jobs)
             is_answered = True
         finally:
             if is_answered:
@@ -168,6 +171,9 @@ class Feeder:
                 self._holdings.doubt(jobs)
                 for job in jobs:
                     self._threads.perform(job)
+
+    def _hand_back(self, jobs: list[Job]) -> None:
+        self._aftermath.bury(self._store.claims.hand_back(jobs).cancelled)
 
     def _forget(self, jobs: list[Job]) -> None:
         self._turnstile.leave(job.row["_id"] for job in jobs)

@@ -9,7 +9,7 @@ import typing as t
 from ..clock import steady_seconds
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ..job import Job
 
@@ -24,17 +24,19 @@ class Holdings:
         self._steady = steady
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Job, float]] = {}
+        self._cancelled: set[str] = set()
 
     def now(self) -> float:
         """Return the steady seconds. Before a question, they say how old its answer is."""
         return self._steady()
 
-    def add(self, jobs: Iterable[Job], known_at: float) -> None:
+    def add(self, jobs: Sequence[Job], known_at: float) -> None:
         """Note jobs that were claimed.
 
         :param known_at: The steady seconds just before the claim.
         """
         with self._lock:
+            self._cancelled.difference_update(job.row["_id"] for job in jobs)
             self._held.update((job.row["_id"], (job, known_at)) for job in jobs)
 
     def drop(self, jobs: Iterable[Job]) -> None:
@@ -43,6 +45,7 @@ class Holdings:
             for job in jobs:
                 if self._known_at(job) is not None:
                     del self._held[job.row["_id"]]
+                    self._cancelled.discard(job.row["_id"])
 
     def renew(self, jobs: Iterable[Job], known_at: float) -> None:
         """Note that the heartbeats of jobs were written; those that were dropped stay so.
@@ -70,10 +73,21 @@ class Holdings:
             known_at = self._known_at(job)
         return known_at is not None and self._steady() - known_at < seconds
 
-    def all(self) -> list[Job]:
-        """Return every job that is held."""
+    def not_cancelled(self) -> list[Job]:
+        """Return the jobs that are held, and are not known to be cancelled."""
         with self._lock:
-            return [job for job, _ in self._held.values()]
+            return [job for job, _ in self._held.values() if job.row["_id"] not in self._cancelled]
+
+    def note_cancelled(self, jobs: Iterable[Job]) -> None:
+        """Note that jobs are cancelled (W8)."""
+        with self._lock:
+            for job in jobs:
+                if self._known_at(job) is not None:
+                    self._cancelled.add(job.row["_id"])
+
+    def is_cancelled(self, job: Job) -> bool:
+        """Whether a job that is held is known to be cancelled."""
+        return job.row["_id"] in self._cancelled
 
     def _known_at(self, job: Job) -> float | None:
         """Return when this very claim was last known to stand; None where it is not held.

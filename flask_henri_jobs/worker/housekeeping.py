@@ -12,7 +12,7 @@ from ..durations import millis
 from ..job import DEAD, DONE
 from ..log import logger
 from ..logs import about
-from ..signals import emit_safely
+from ..signals import emit_cancelled, emit_safely
 from .loop import Loop
 from .telling import tell
 
@@ -57,7 +57,9 @@ def tell_recovered(app: Flask, job: Job) -> None:
 
     def send(app: Flask) -> None:
         emit_safely(signals.job_recovered, app, job=job)
-        if job.state == DEAD:
+        if job.dead_reason == "cancelled":
+            emit_cancelled(app, job)
+        elif job.state == DEAD:
             emit_safely(signals.job_died, app, job=job, error=None, attempt=job.attempts)
 
     tell(app, send)

@@ -6,14 +6,18 @@ import collections
 import threading
 import typing as t
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..clock import steady_seconds
 from ..errors import StoreUnavailable
 from ..job import PENDING
 from ..log import logger
 from ..logs import about
+from ..signals import emit_cancelled
 from .housekeeping import tell_recovered
 from .loop import Loop, Outages
+from .machine import born_at, this_machine
+from .telling import tell
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,10 +77,14 @@ class Losses:
         self._outages = Outages()
         self._due: collections.deque[_Due] = collections.deque()
         self._lock = threading.Lock()
+        self._look_at: float | None = 0.0
         self._loop = Loop("henri-jobs-losses", self._round)
 
     def start(self) -> None:
-        """Start putting back what :meth:`add` is given."""
+        """Start putting back what :meth:`add` is given, and what dead runners of this machine have.
+
+        A worker that is killed whole has nobody left to do that for it; the next one does.
+        """
         self._loop.start()
 
     def add(self, loss: Loss) -> None:
@@ -96,6 +104,8 @@ class Losses:
 
     def _round(self) -> float:
         now = steady_seconds()
+        if self._look_at is not None and self._look_at <= now:
+            self._look_at = None if self._answers(self._look_for_dead) else now + AGAIN_SECONDS
         for due in [one for one in self._due if one.at <= now]:
             if not self._put_back(due.loss):
                 due.at = now + AGAIN_SECONDS
@@ -107,10 +117,15 @@ class Losses:
                 with self._lock:
                     self._due.remove(due)
         with self._lock:
-            return max(
-                0.0,
-                min((due.at for due in self._due), default=now + IDLE_SECONDS) - steady_seconds(),
-            )
+            next_at = min((due.at for due in self._due), default=now + IDLE_SECONDS)
+        return max(0.0, min(next_at, self._look_at or next_at) - steady_seconds())
+
+    def _look_for_dead(self) -> None:
+        machine = this_machine()
+        for runner in self._open_store().runners.of_machine(machine) if machine else ():
+            if born_at(runner.pid) != runner.born:
+                reason = "was killed with its worker"
+                self.add(Loss(runner=runner.id, begun=runner.jobs, reason=reason, suspect=True))
 
     def _put_back(self, loss: Loss) -> bool:
         """Put back what a process has. Return whether the database answered to all of it."""
@@ -133,9 +148,11 @@ class Losses:
         return True
 
     def _hand_back(self, store: Store, loss: Loss) -> None:
-        count = store.leases.hand_back_from(loss.runner, loss.begun)
-        if count:
-            logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, count)
+        back = store.leases.hand_back_from(loss.runner, loss.begun)
+        if back.returned:
+            logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, back.returned)
+        for job in back.cancelled:
+            tell(self._app, partial(emit_cancelled, job=job))
 
     def _recover(self, store: Store, loss: Loss, job_id: str) -> None:
         recovered = store.leases.recover_from(

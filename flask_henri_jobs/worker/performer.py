@@ -9,6 +9,7 @@ from ..clock import steady_seconds
 from ..log import logger
 from ..logs import about
 from ..outcome import HandedBack, Snoozed
+from ..store.cancels import is_asked
 from .committer import Settled
 from .execution import Ending, Execution
 from .gate import Leave
@@ -23,6 +24,7 @@ if t.TYPE_CHECKING:
     from ..registry import Registry
     from ..settings import Settings
     from ..store.claims import Claims
+    from .aftermath import Aftermath
     from .appetite import Appetite
     from .attempts import Attempts, RunningAttempt
     from .committer import Announcer, Committer
@@ -59,6 +61,7 @@ class Performer:
         claims: Claims,
         turnstile: Turnstile,
         outages: Outages,
+        aftermath: Aftermath,
         on_stuck: Callable[[int], None],
     ) -> None:
         self._app = app
@@ -77,6 +80,7 @@ class Performer:
         self._claims = claims
         self._turnstile = turnstile
         self._outages = outages
+        self._aftermath = aftermath
         self._on_stuck = on_stuck
 
     def perform(self, job: Job) -> bool:
@@ -121,6 +125,8 @@ class Performer:
             self._committer.hand_over(Ending(job, HandedBack(at=self._now())))
             return True
         attempt = self._attempts.begin(job)
+        if self._holdings.is_cancelled(job) or is_asked(job.row):
+            attempt.frame.is_cancelled = True
         try:
             # In no variable: the frames of a failed task lead back to this one, in a circle.
             return self._hand_over(attempt, self._performed(attempt))
@@ -130,7 +136,7 @@ class Performer:
     def _let_others_have(self, job: Job) -> None:
         """See to a job whose claim is gone, or whose claim stands and whose permit is gone."""
         with self._outages.tolerated():
-            self._claims.hand_back([job])
+            self._aftermath.bury(self._claims.hand_back([job]).cancelled)
         self._holdings.drop([job])
         never_begun = Ending(job, Snoozed(at=0, run_at=0))
         self._announcer.announce(Settled(never_begun, None))

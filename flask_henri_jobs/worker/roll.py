@@ -7,6 +7,8 @@ import socket
 import typing as t
 from dataclasses import dataclass
 
+from .machine import own_traits
+
 if t.TYPE_CHECKING:
     from ..queues import QueueSelection
     from ..settings import Settings
@@ -45,6 +47,7 @@ class Roll:
             queues=str(self.queues),
             threads=self.threads,
             tasks=self.tasks,
+            **own_traits(),
         )
         self.runners.sweep(self.settings.stuck_after)
 

@@ -19,11 +19,12 @@ from .alarm import Alarm
 from .appetite import Appetite
 from .attempts import Attempts
 from .awaited import Awaited
+from .cancels import Cancels
 from .committer import Announcer, Committer, Settled
 from .feeder import Feeder
 from .gate import Gate
 from .holdings import Holdings
-from .housekeeping import Duty, Housekeeping
+from .housekeeping import Duty, Housekeeping, tell_recovered
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
@@ -134,6 +135,9 @@ class Runner:
             stuck_after=settings.stuck_after,
             outages=self._outages,
         )
+        self._cancels = Cancels(
+            store.leases, self._holdings, self._attempts, store.clock.now, self._outages
+        )
         self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
         self._performer = Performer(
             app,
@@ -151,6 +155,7 @@ class Runner:
             claims=store.claims,
             turnstile=self._turnstile,
             outages=self._outages,
+            aftermath=self._aftermath,
             on_stuck=self._lose_thread,
         )
         self._roll = Roll(
@@ -182,6 +187,7 @@ class Runner:
             holdings=self._holdings,
             alarm=self._alarm,
             outages=self._outages,
+            aftermath=self._aftermath,
             longest_wait=settings.poll_interval.total_seconds(),
         )
         self._scheduling = (
@@ -221,7 +227,7 @@ class Runner:
         """Hear the rings within the block, unless the runner never sleeps for long."""
         with contextlib.ExitStack() as stack:
             if not self._once and self._post.role is not Role.SUSPECTS:
-                for listener in (self._alarm, self._awaited):
+                for listener in (self._alarm, self._awaited, self._cancels):
                     stack.enter_context(self._store.tail.heard_by(listener))
             yield
 
@@ -250,6 +256,7 @@ class Runner:
         self._committer.start()
         self._keeper.start()
         self._attempts.start(self._performer.give_up)
+        self._cancels.start()
         self._reporter.start()
         self._housekeeping.start()
         self._threads.start()
@@ -273,6 +280,7 @@ class Runner:
         self._feeder.give_back()
         finished = self._finish_within(self._grace)
         self._threads.stop(CLOSING_SECONDS if finished else 0.0)
+        self._cancels.stop(CLOSING_SECONDS)
         self._attempts.stop(CLOSING_SECONDS)
         self._reporter.stop(CLOSING_SECONDS)
         written = self._committer.finish(CLOSING_SECONDS)
@@ -305,6 +313,7 @@ class Runner:
             for job in recovered:
                 with about(job):
                     logger.warning("Put back %r, which outlasted the grace.", job)
+                tell_recovered(self._app, job)
 
     @property
     def _why(self) -> str:

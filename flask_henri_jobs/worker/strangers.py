@@ -61,16 +61,19 @@ class Strangers:
         self._unsent += [job for job in jobs if job.name not in self._tasks]
         return [job for job in jobs if job.name in self._tasks]
 
-    def send_away(self, claims: Claims) -> None:
-        """Put back the strangers that were taken.
+    def send_away(self, claims: Claims) -> list[Job]:
+        """Put back the strangers that were taken. Return those that are cancelled, and dead.
 
         :raises StoreUnavailable: The next call tries those again that are left.
         """
+        cancelled: list[Job] = []
         while self._unsent:
             name = self._unsent[0].name
             due = self._now() + self._wait_for(name)
-            claims.hand_back([job for job in self._unsent if job.name == name], run_at=due)
+            sent = [job for job in self._unsent if job.name == name]
+            cancelled += claims.hand_back(sent, run_at=due).cancelled
             self._unsent = [job for job in self._unsent if job.name != name]
+        return cancelled
 
     def _wait_for(self, name: str) -> int:
         now, wait = self._now(), self._waits.get(name)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import random
 import signal
-import subprocess
-import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
-from flask import Flask
-from pymongo import MongoClient
 
 import fleet_app
+from fleet import Start, is_alive, stored, wait_for_start, wait_for_state
 from mongod import wait_until
 
 if t.TYPE_CHECKING:
     from pymongo.database import Database
-
-TESTS = Path(fleet_app.__file__).parent
 
 pytestmark = pytest.mark.faults
 
@@ -34,122 +29,6 @@ AS_PROCESS_ONE = (
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
 """Has orphans left to this process, as they are to process 1 of a container."""
-
-
-class Worker:
-    """A process of ``flask jobs worker``, its runners, and what it printed."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path, runners: t.Any) -> None:
-        self.process = process
-        self._output = output
-        self._runners = runners
-
-    @property
-    def said(self) -> str:
-        """What it printed so far."""
-        return self._output.read_text()
-
-    def runners(self, role: str = "jobs") -> list[int]:
-        """Return the processes that are at work."""
-        rows = self._runners.find({"role": role}, sort=[("started_at", 1)])
-        return [row["pid"] for row in rows if is_alive(row["pid"])]
-
-    def wait_for_runners(self, count: int = 1) -> list[int]:
-        """Return the processes as soon as there are so many."""
-        wait_until(lambda: len(self.runners()) == count, f"{count} runners; {self.said}")
-        return self.runners()
-
-    def ended(self, seconds: float = 20) -> int:
-        """Return its exit code once it has ended."""
-        return self.process.wait(seconds)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs, and is no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-@pytest.fixture
-def database(mongo_uri: str, database_name: str) -> t.Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_uri) as client:
-        yield client[database_name]
-
-
-@pytest.fixture
-def app(mongo_uri: str, database_name: str) -> t.Iterator[Flask]:
-    app = Flask("fleet_app")
-    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
-    fleet_app.jobs.init_app(app)
-    with app.app_context():
-        fleet_app.jobs.install()
-        yield app
-    fleet_app.jobs.state_of(app).close()
-
-
-class Start(t.Protocol):
-    def __call__(
-        self, *args: str, wrapped: str | None = None, folder: Path | None = None, **env: str
-    ) -> Worker: ...
-
-
-@pytest.fixture
-def start(
-    mongo_uri: str, database_name: str, tmp_path: Path, app: Flask, database: Database[Document]
-) -> t.Iterator[Start]:
-    """Start ``flask jobs worker`` with some options."""
-    workers: list[Worker] = []
-
-    def start(
-        *args: str, wrapped: str | None = None, folder: Path | None = None, **env: str
-    ) -> Worker:
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(map(str, [folder or TESTS, TESTS, TESTS.parent])),
-            "FLASK_HENRI_JOBS_URI": mongo_uri,
-            "FLASK_HENRI_JOBS_DATABASE": database_name,
-            "FLASK_HENRI_JOBS_POLL_INTERVAL": "50ms",
-            **env,
-        }
-        flask = ["-m", "flask", "--app", "fleet_app", "jobs", "worker", *args]
-        output = tmp_path / f"output-{len(workers)}"
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, *(["-c", wrapped] if wrapped else []), *flask],
-                env=environment,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,
-            )
-        worker = Worker(process, output, database["henri_jobs_runners"])
-        workers.append(worker)
-        return worker
-
-    yield start
-    for worker in workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(worker.process.pid, signal.SIGKILL)
-        worker.process.wait()
-
-
-def stored(database: Database[Document], job_id: str) -> Document:
-    row = database["henri_jobs"].find_one({"_id": job_id})
-    assert row is not None
-    return row
-
-
-def wait_for_state(database: Database[Document], job_id: str, state: str) -> Document:
-    wait_until(lambda: stored(database, job_id)["state"] == state, f"{job_id} to be {state}")
-    return stored(database, job_id)
-
-
-def wait_for_start(database: Database[Document], count: int = 1) -> list[Document]:
-    """Wait until so many slow jobs have begun, and return who performs them."""
-    begun = {"started": True}
-    wait_until(lambda: database["notes"].count_documents(begun) >= count, "slow jobs to begin")
-    return list(database["notes"].find(begun))
 
 
 def messages(row: Document) -> list[str]:
@@ -178,6 +57,35 @@ def test_killed_runner(start: Start, database: Database[Document]) -> None:
     wait_until(lambda: database["henri_jobs"].count_documents({"state": "done"}) == 21, "the rest")
     assert database["henri_jobs"].count_documents({"name": "quick", "attempts": {"$ne": 1}}) == 0
     assert f"The runner process {pid} was killed by signal 9; it is replaced." in worker.said
+
+
+def test_thirty_killed_runners(start: Start, database: Database[Document]) -> None:
+    """W6: over 3,000 jobs a runner is killed thirty times, at any moment: each time what it had is
+    back within 2 s, and in the end all are done, each other attempt with its reason on record."""
+    jobs, runners = database["henri_jobs"], database["henri_jobs_runners"]
+    fleet_app.brief.delay_many([{}] * 3000)
+    start("-p", "2", "-t", "4")
+
+    def alive() -> list[Document]:
+        return [row for row in runners.find() if is_alive(row["pid"])]
+
+    waits: list[float] = []
+    for _ in range(30):
+        time.sleep(random.uniform(0.0, 0.3))  # at any moment of a runner's life
+        wait_until(lambda: bool(alive()), "a runner")
+        runner = random.choice(alive())
+        os.kill(runner["pid"], signal.SIGKILL)
+        had = {"state": "running", "claimed_by": runner["_id"]}
+        killed_at = time.monotonic()
+        wait_until(lambda had=had: jobs.find_one(had) is None, "its jobs to be put back")  # type: ignore[misc]
+        waits.append(time.monotonic() - killed_at)
+
+    wait_until(lambda: jobs.count_documents({"state": "done"}) == 3000, "all to be done")
+    assert max(waits) < 2
+    again = list(jobs.find({"attempts": {"$gt": 1}}))
+    assert again
+    for row in again:
+        assert len(json.loads(row["history"])) == row["attempts"] - 1
 
 
 def test_poison(start: Start, database: Database[Document]) -> None:

@@ -84,7 +84,7 @@ def bury(jobs: HenriJobs, job: Job) -> None:
 
 
 def hand_back(jobs: HenriJobs, job: Job) -> None:
-    assert jobs.state.store.claims.hand_back([claim(jobs, job)]) == 1
+    assert jobs.state.store.claims.hand_back([claim(jobs, job)]).returned == 1
 
 
 def recover(jobs: HenriJobs, job: Job) -> None:
@@ -93,6 +93,16 @@ def recover(jobs: HenriJobs, job: Job) -> None:
 
 
 def cancel(jobs: HenriJobs, job: Job) -> None:
+    jobs.cancel(job.id)
+
+
+def cancel_and_hand_back(jobs: HenriJobs, job: Job) -> None:
+    claimed = claim(jobs, job)
+    jobs.cancel(job.id)
+    assert jobs.state.store.claims.hand_back([claimed]).returned == 0
+
+
+def cancel_batch(jobs: HenriJobs, job: Job) -> None:
     jobs.batches.cancel(str(job.batch_id))
 
 
@@ -117,7 +127,9 @@ MOVES: dict[Way, tuple[Callable[[HenriJobs, Job], object], int]] = {
     (RUNNING, PENDING, "store.documents.handed_back"): (hand_back, 2),
     (RUNNING, PENDING, "store.leases._recovery"): (recover, 2),
     (RUNNING, DEAD, "store.leases._recovery"): (recover, 1),
-    (PENDING, DEAD, "store.batches._cancelled"): (cancel, 2),
+    (PENDING, DEAD, "store.cancels.buried"): (cancel, 2),
+    (RUNNING, DEAD, "store.cancels.buried"): (cancel_and_hand_back, 2),
+    (PENDING, DEAD, "store.batches._cancelled"): (cancel_batch, 2),
     (DONE, PENDING, "store.admin._again"): (end_and_retry, 2),
     (DEAD, PENDING, "store.admin._again"): (bury_and_retry, 2),
 }

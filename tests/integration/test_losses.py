@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 
 import pytest
@@ -11,6 +12,7 @@ from faults import CLOSED, failing, faulty_client
 from flask_henri_jobs import HenriJobs, Job, signals
 from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.losses import Loss, Losses
+from flask_henri_jobs.worker.machine import own_traits, this_machine
 from mongod import wait_until
 
 if t.TYPE_CHECKING:
@@ -131,3 +133,49 @@ def test_signals_of_a_loss(app: Flask, jobs: HenriJobs, claimed: list[Job], loss
 
     assert told == [claimed[0].id] * 2
     assert states(jobs, claimed)[0] == ("dead", 2)
+
+
+@pytest.mark.skipif(this_machine() is None, reason="the system does not tell processes apart")
+@pytest.mark.parametrize(
+    ("traits", "is_put_back"),
+    [
+        ({"born": "1"}, True),
+        ({"born": "1", "machine": "another"}, False),
+        ({}, False),
+        ({"pid": 2**22 + 1}, True),
+    ],
+    ids=["its number was given again", "of another machine", "alive", "no such process"],
+)
+def test_runners_that_died_with_their_worker(
+    app: Flask,
+    jobs: HenriJobs,
+    claimed: list[Job],
+    suspected: list[bool],
+    traits: dict[str, t.Any],
+    is_put_back: bool,
+) -> None:
+    """W6: a worker that starts puts back what dead runners of its machine have, and no other's."""
+    store = jobs.state.store
+    facts = {"app": "shop", "host": "host", "pid": os.getpid(), "role": "jobs", "queues": "*"}
+    facts |= {"threads": 3, "tasks": ["work"], **own_traits(), **traits}
+    store.runners.write(RUNNER, **facts)
+    losses = Losses(app, lambda: store, lambda: suspected.append(True))
+
+    losses.start()
+    # Something that is put back after it.
+    store.runners.write("another:2:gone", **facts | {"born": "another", "machine": "another"})
+    losses.add(Loss(runner="another:2:gone", begun=[], reason="left", suspect=False))
+    wait_until(lambda: len(store.runners.of_machine("another")) < 2, "the look at the others")
+    losses.finish(10)
+
+    if is_put_back:
+        assert states(jobs, claimed) == [("pending", 1)] * 3
+        assert not store.permits.held()
+        assert suspected == [True] * 3
+        told = {past["message"] for job in claimed for past in job.refresh().history}
+        assert told == {
+            f"The runner {RUNNER} was killed with its worker while performing this job."
+        }
+    else:
+        assert states(jobs, claimed) == [("running", 1)] * 3
+        assert len(store.permits.held()) == 3

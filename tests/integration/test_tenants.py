@@ -199,6 +199,8 @@ def test_jobs_of_others_are_not_there(jobs: HenriJobs, three: dict[str, Job], ot
             jobs.retry(theirs)
         with pytest.raises(UnknownJob, match=f"There is no job {theirs}"):
             jobs.delete(theirs)
+        with pytest.raises(UnknownJob, match=f"There is no job {theirs}"):
+            jobs.cancel(theirs)
         assert jobs.retry(three["acme"].id).state == "pending"
         assert jobs.delete(three["acme"].id).tenant == "acme"
     assert three[other].refresh().state == "dead"

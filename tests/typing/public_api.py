@@ -131,6 +131,7 @@ def operates() -> None:
     for job in jobs.list(state="dead", reason="failed", limit=10, offset=20):
         t.assert_type(jobs.retry(job.id), Job)
         t.assert_type(jobs.delete(job.id), Job)
+        t.assert_type(jobs.cancel(job.id), Job)
     t.assert_type(jobs.retry_all(queue="mail"), int)
     t.assert_type(jobs.delete_all(state="done"), int)
     t.assert_type(jobs.install(), list[str])

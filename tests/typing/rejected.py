@@ -101,6 +101,7 @@ jobs.retry(None)  # error
 jobs.pause("mail")  # error
 jobs.pause(queue=7)  # error
 jobs.resume(task="mail")  # error
+jobs.cancel(7)  # error
 jobs.run_worker(True)  # error
 jobs.run_worker(threads="2")  # error
 

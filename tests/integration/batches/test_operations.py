@@ -115,6 +115,10 @@ def test_cancel_while_members_run(
     assert running.refresh().cancel_requested is not None
     assert jobs.count(name="finished") == 0
 
+    [lost] = jobs.state.store.leases.recover_from("host:1:r", "was killed")
+
+    assert (lost.state, lost.dead_reason) == ("dead", "cancelled")
+
 
 def test_member_of_a_cancelled_batch_that_goes_back(jobs: HenriJobs, tasks: Tasks) -> None:
     """A member that went back to wait after the cancelling is cancelled by the sweep."""
@@ -129,7 +133,8 @@ def test_member_of_a_cancelled_batch_that_goes_back(jobs: HenriJobs, tasks: Task
     batch = batch_of(jobs, tasks, 1)
     claim(jobs, 1)
     jobs.batches.cancel(batch.id)
-    state.store.leases.recover_from("host:1:r", "was killed")
+    # As a henri runner does, which knows of no request for its end.
+    state.store.admin.jobs.update_one({"state": "running"}, {"$set": {"state": "pending"}})
     aftermath = Aftermath(state.store, state.settings, Announcer(app), Outages(), lambda: None)
     state.store.batches.batches.update_many({}, {"$inc": {"updated_at": -2 * QUIET_MS}})
 

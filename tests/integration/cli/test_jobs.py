@@ -1,4 +1,4 @@
-"""The commands on jobs: list, dead, show, enqueue, perform, retry, delete, prune."""
+"""The commands on jobs: list, dead, show, enqueue, perform, retry, delete, cancel, prune."""
 
 from __future__ import annotations
 
@@ -267,6 +267,29 @@ def test_each_id_is_tried(dead_letter: Job, run: Run, rows: Collection[Document]
     assert ended.stdout == f"{dead_letter.id} retried\n"
     assert ended.stderr.count("Error: There is no job") == 2
     assert rows.distinct("state") == ["pending"]
+
+
+def test_cancel(enqueue: Enqueue, run: Run, answer: Answer, rows: Collection[Document]) -> None:
+    """W8: ``cancel`` says of each job what becomes of it, and ``--json`` what it is then."""
+    waiting, running, done = (enqueue("shop.add", {"a": n}).id for n in range(3))
+    rows.update_one({"_id": running}, {"$set": {"state": "running", "claim_token": "t"}})
+    rows.update_one({"_id": done}, {"$set": {"state": "done"}})
+
+    said = run("cancel", waiting, running, done).stdout.splitlines()
+
+    assert said == [
+        f"{waiting} cancelled",
+        f"{running} is told to end",
+        f"{done} had ended already, and stays done",
+    ]
+    assert {row["_id"]: row["state"] for row in rows.find()} == {
+        waiting: "dead",
+        running: "running",
+        done: "done",
+    }
+    [job] = answer("cancel", running)
+    assert (job["state"], job["cancel_requested"] is not None) == ("running", True)
+    assert "cancel requested" in run("show", running).stdout
 
 
 def test_bulk_retry(many: list[Job], answer: Answer, rows: Collection[Document]) -> None:

@@ -382,7 +382,7 @@ def test_hand_back(claims: Claims, stored: Stored, now: Now) -> None:
     jobs = claims.take(wish())
     now.advance(ms=10)
 
-    assert claims.hand_back(jobs) == 1
+    assert claims.hand_back(jobs).returned == 1
 
     row = claims.jobs.find_one()
     del before["claim_token"]
@@ -408,8 +408,8 @@ def test_hand_back_of_what_was_lost(claims: Claims, stored: Stored) -> None:
     claims.jobs.update_one({"_id": "a"}, {"$set": {"claim_token": "another's"}})
     claims.jobs.update_one({"_id": "b"}, {"$set": {"state": "done"}})
 
-    assert claims.hand_back(jobs) == 1
-    assert claims.hand_back(jobs) == 0
+    assert claims.hand_back(jobs).returned == 1
+    assert claims.hand_back(jobs).returned == 0
 
     states = {row["_id"]: (row["state"], row["attempts"]) for row in claims.jobs.find()}
     assert states == {"a": ("running", 1), "b": ("done", 1), "c": ("pending", 0)}
@@ -419,7 +419,7 @@ def test_nothing_to_hand_back(unreachable: MongoClient[Document], now: Now) -> N
     """Handing back nothing asks the database nothing."""
     collection = unreachable["nowhere"]["jobs"]
 
-    assert claims_on(collection, now).hand_back([]) == 0
+    assert claims_on(collection, now).hand_back([]) == (0, [])
 
 
 def test_a_claim_is_bounded_in_bytes(claims: Claims, stored: Stored) -> None:

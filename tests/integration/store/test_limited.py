@@ -145,7 +145,7 @@ def test_hand_back(claims: Claims, stored: Stored) -> None:
     stored("a", concurrency_key="imports:1")
     taken = claims.take(wish())
 
-    assert claims.hand_back(taken) == 1
+    assert claims.hand_back(taken).returned == 1
 
     assert held(claims) == {}
     claims.look_again()

@@ -48,7 +48,7 @@ def test_hand_back_from(leases: Leases, stored: Stored, jobs: Collection[Documen
     stored("begun", "running")
     other = stored("other", "running", claimed_by="host:2:other")
 
-    assert leases.hand_back_from(RUNNER, ["begun"]) == 1
+    assert leases.hand_back_from(RUNNER, ["begun"]).returned == 1
 
     row = jobs.find_one({"_id": "a"})
     assert row is not None

@@ -43,7 +43,7 @@ def test_age(holdings: Holdings, seconds: Seconds) -> None:
     assert holdings.is_fresh(job("a"), 10.1)
     assert not holdings.is_fresh(job("a"), 10)
     assert holdings.is_fresh(job("b"), 0.1)
-    assert holdings.all() == [job("a"), job("b")]
+    assert holdings.not_cancelled() == [job("a"), job("b")]
 
 
 def test_dropped(holdings: Holdings) -> None:

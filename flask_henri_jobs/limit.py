@@ -32,17 +32,6 @@ class Limit:
     most: int
     key: Key | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arguments that the key is made of, where it names any."""
-        match self.key:
-            case str() as name:
-                return (name,)
-            case tuple() as names:
-                return names
-            case _:
-                return ()
-
     @classmethod
     def read(cls, option: object, task: str, parameters: t.Collection[str]) -> Limit:
         """Return the limit that a task's ``concurrency=`` stands for.
@@ -95,6 +84,17 @@ def bucket_of(
                 return group
             value = _text(made, group)
     return _short(f"{group}:{value}", group)
+
+
+def names_in(key: Key | None) -> tuple[str, ...]:
+    """Return the arguments that a key is made of, where it names any."""
+    match key:
+        case str() as name:
+            return (name,)
+        case tuple() as names:
+            return names
+        case _:
+            return ()
 
 
 def slot_id(bucket: str, slot: int) -> str:

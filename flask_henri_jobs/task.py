@@ -13,7 +13,7 @@ from .arguments import Signature
 from .backoff import Backoff
 from .checks import did_you_mean, shown
 from .errors import ConfigError, InvalidArguments
-from .limit import Limit
+from .limit import Limit, names_in
 from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
 from .rate import Lane, Rate, refuse_other_key
@@ -185,9 +185,10 @@ class Task(t.Generic[P, R]):
                     f"{where} names {shown(name)}, which is not one of its arguments.",
                     hint=did_you_mean(name, self.signature.names),
                 )
-            if self.limit is not None and name in self.limit.names:
+            counts = {"limit": self.limit, "rate": self.rate}
+            if by := [kind for kind, one in counts.items() if one and name in names_in(one.key)]:
                 raise ConfigError(
-                    f"{where} names {shown(name)}, which its limit counts by.",
+                    f"{where} names {shown(name)}, which its {by[0]} counts by.",
                     hint="Count by a callable that returns something else, such as a hash of it.",
                 )
 

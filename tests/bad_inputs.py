@@ -329,6 +329,13 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         "keep_logs= of the task mail is 1001. Give a whole number, 1 to 1000.",
     ),
     (
+        {"redact": ("user_id",), "rate": {"limit": "5/m", "key": "user_id"}},
+        (
+            "redact= of the task mail names 'user_id', which its rate counts by. Count by a"
+            " callable that returns something else, such as a hash of it."
+        ),
+    ),
+    (
         {"redact": "user_id"},
         "redact= of the task mail is 'user_id'. Give a tuple of arguments, such as (\"email\",).",
     ),

@@ -12,6 +12,7 @@ from ..errors import ThreadsStuck
 from ..ids import new_runner_id
 from ..log import logger
 from ..logs import about
+from ..outcome import HandedBack
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
@@ -345,6 +346,10 @@ class Runner:
         # After all else: with --once the runner ends when it holds none, and the callback of their
         # batch is to be seen by then.
         self._holdings.drop(settled.ending.job for settled in group)
+        if any(isinstance(settled.ending.outcome, HandedBack) for settled in group):
+            # The last look did not see it wait, and does not know when its rate has a start free.
+            self._store.claims.limited.keys.freed()
+            self._wakeup.ring()
         if any(settled.ending.job.permit for settled in group):
             self._store.claims.limited.keys.freed()
             if self._threads.idle:

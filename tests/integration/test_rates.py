@@ -182,6 +182,26 @@ def test_a_paused_task_spends_nothing(jobs: HenriJobs) -> None:
     assert (first.refresh().state, second.refresh().state) == ("pending", "done")
 
 
+@pytest.mark.parametrize("which", [{"queue": "default"}, {"name": "held"}, {"tenant": "acme"}])
+def test_a_resume_is_heard_of_at_once(
+    jobs: HenriJobs, start: Callable[[], None], which: t.Any
+) -> None:
+    """X4, W3: a runner that sleeps for minutes begins what was paused as soon as it is resumed."""
+
+    @jobs.task(name="held", rate="100/s")
+    def held() -> None: ...
+
+    jobs.pause(**which)
+    job = held.using(tenant="acme").delay()
+    start()
+    wait_until(lambda: bool(jobs.runners()), "the runner")
+    assert job.refresh().state == "pending"
+
+    jobs.resume(**which)
+
+    wait_until(lambda: job.refresh().state == "done", "the job")
+
+
 def test_tasks_of_a_group_agree(jobs: HenriJobs) -> None:
     """X4: two opinions on one group's rate are refused at the second task's declaration."""
     jobs.task(name="one", rate={"limit": "1/h", "group": "mails"})(print)

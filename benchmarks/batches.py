@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from flask_henri_jobs.outcome import Done
 from flask_henri_jobs.queues import QueueTurns
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.tallies import Ended
+from flask_henri_jobs.store.wish import Wish
 from mongod import replica_set
 
 from .app import fresh, jobs, nothing

@@ -189,7 +189,7 @@ def _tenant(overrides: Overrides) -> str | None:
 
 
 def _concurrency_key(task: Task[..., t.Any] | str, args: object) -> str | None:
-    if isinstance(task, str) or not task.limit:
+    if isinstance(task, str) or not task.lane:
         return None
     return task.concurrency_key(args if isinstance(args, dict) else {})
 

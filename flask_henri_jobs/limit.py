@@ -32,17 +32,6 @@ class Limit:
     most: int
     key: Key | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The arguments that the key is made of, where it names any."""
-        match self.key:
-            case str() as name:
-                return (name,)
-            case tuple() as names:
-                return names
-            case _:
-                return ()
-
     @classmethod
     def read(cls, option: object, task: str, parameters: t.Collection[str]) -> Limit:
         """Return the limit that a task's ``concurrency=`` stands for.
@@ -60,7 +49,7 @@ class Limit:
         return cls(
             group,
             _checked_most(given["limit"], f"{where}['limit']"),
-            _checked_key(given.get("key"), f"{where}['key']", parameters),
+            checked_key(given.get("key"), f"{where}['key']", parameters),
         )
 
     def bucket(self, args: Mapping[str, t.Any], defaults: Mapping[str, t.Any]) -> str:
@@ -69,22 +58,43 @@ class Limit:
         :param defaults: What the arguments are that are not given.
         :raises InvalidArguments: The callable returned neither text nor a number.
         """
-        match self.key:
-            case None:
-                return self.group
-            case str() as name:
-                value = _text(args[name] if name in args else defaults[name], self.group)
-            case tuple() as names:
-                value = ":".join(
-                    _text(args[name] if name in args else defaults[name], self.group)
-                    for name in names
-                )
-            case key:
-                made = key(**args)
-                if made is None:
-                    return self.group
-                value = _text(made, self.group)
-        return _short(f"{self.group}:{value}", self.group)
+        return bucket_of(self.group, self.key, args, defaults)
+
+
+def bucket_of(
+    group: str, key: Key | None, args: Mapping[str, t.Any], defaults: Mapping[str, t.Any]
+) -> str:
+    """Return ``group`` or ``group:value``, the value being what the key says of the arguments.
+
+    :param defaults: What the arguments are that are not given.
+    :raises InvalidArguments: The callable returned neither text nor a number.
+    """
+    match key:
+        case None:
+            return group
+        case str() as name:
+            value = _text(args[name] if name in args else defaults[name], group)
+        case tuple() as names:
+            value = ":".join(
+                _text(args[name] if name in args else defaults[name], group) for name in names
+            )
+        case make:
+            made = make(**args)
+            if made is None:
+                return group
+            value = _text(made, group)
+    return _short(f"{group}:{value}", group)
+
+
+def names_in(key: Key | None) -> tuple[str, ...]:
+    """Return the arguments that a key is made of, where it names any."""
+    match key:
+        case str() as name:
+            return (name,)
+        case tuple() as names:
+            return names
+        case _:
+            return ()
 
 
 def slot_id(bucket: str, slot: int) -> str:
@@ -96,7 +106,11 @@ def _checked_most(value: object, where: str) -> int:
     return checked_int(value, where, 1, MOST_AT_ONCE)
 
 
-def _checked_key(key: object, where: str, parameters: t.Collection[str]) -> Key | None:
+def checked_key(key: object, where: str, parameters: t.Collection[str]) -> Key | None:
+    """Return what divides a group into buckets.
+
+    :raises ConfigError: It is no such thing, or names an argument that there is not.
+    """
     if key is None or callable(key):
         return key
     names = (key,) if isinstance(key, str) else key

@@ -15,10 +15,11 @@ from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter, UnknownJob
 from .job import DEAD, DONE
+from .pause import KINDS, QUEUE, TASK, TENANT, Paused
 from .signals import emit
 from .store.filters import JobFilter
 from .store.transactions import after_commit
-from .tenant import is_visible, tenant_in_scope, visible_tenant
+from .tenant import is_visible, refuse_in_scope, tenant_in_scope, visible_tenant
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,7 @@ if t.TYPE_CHECKING:
     from .app_state import AppState
     from .durations import Duration
     from .job import Job
+    from .pause import Pause
     from .store import Store
     from .store.connection import Session
     from .store.runners import LiveRunner
@@ -36,6 +38,7 @@ if t.TYPE_CHECKING:
 Names: t.TypeAlias = list[str]
 Found: t.TypeAlias = "list[Job]"
 Alive: t.TypeAlias = "list[LiveRunner]"
+Pauses: t.TypeAlias = "list[Pause]"
 
 
 class JobFilters(t.TypedDict, total=False):
@@ -48,6 +51,14 @@ class JobFilters(t.TypedDict, total=False):
     batch: str | None
     tag: str | None
     reason: str | None
+
+
+class Pausable(t.TypedDict, total=False):
+    """What is paused or resumed: exactly one of these is given."""
+
+    queue: str | None
+    name: str | None
+    tenant: str | None
 
 
 class Operations:
@@ -111,20 +122,60 @@ class Operations:
     def status(self) -> dict[str, t.Any]:
         """Return the state of every queue, and the waiting tasks.
 
-        ``queues`` is a list of ``{queue, pending, running, done, dead, oldest_ms}``, where
+        ``queues`` is a list of ``{queue, pending, running, done, dead, oldest_ms, paused}``, where
         ``oldest_ms`` is how long the oldest due job has waited; ``waiting_tasks`` counts waiting
-        jobs by the names of their tasks; ``unknown_tasks`` names those that no live runner knows,
-        and ``runners`` says how many live.
+        jobs by the names of their tasks; ``unknown_tasks`` names those that no live runner knows;
+        ``runners`` says how many live, and ``pauses`` what is paused, as :meth:`Pause.to_dict`
+        has it.
         """
         found = self.state.store.figures.status()
         alive = self.runners()
         known = {name for runner in alive for name in runner.tasks}
         unknown = [name for name in found["waiting_tasks"] if name not in known]
-        return found | {"unknown_tasks": unknown, "runners": len(alive)}
+        pauses = self.pauses()
+        paused = Paused.of(pauses)
+        for queue in found["queues"]:
+            queue["paused"] = queue["queue"] in paused.queues
+        return found | {
+            "unknown_tasks": unknown,
+            "runners": len(alive),
+            "pauses": [pause.to_dict() for pause in pauses],
+        }
 
     def runners(self) -> Alive:
         """Return the processes that perform jobs now, those first that have lived longest."""
         return self.state.store.runners.alive(self.state.settings.stuck_after)
+
+    def pause(self, **which: t.Unpack[Pausable]) -> Pause:
+        """Have no job of a queue, a task or a tenant begin, until it is resumed (X4).
+
+        What runs goes on to its end. A second after this returned nothing of it begins any more,
+        in no runner. It may be repeated.
+
+        :raises InvalidFilter: Not exactly one of ``queue=``, ``name=`` and ``tenant=`` is given;
+            or the code runs for a tenant, and names more than that tenant.
+        """
+        kind, name = _pausable(which, "pause")
+        return self.state.store.pauses.add(kind, name)
+
+    def resume(self, **which: t.Unpack[Pausable]) -> Pause | None:
+        """Let the jobs of a queue, a task or a tenant begin again, at once.
+
+        :return: The pause that ended; None where there was none.
+        :raises InvalidFilter: As :meth:`pause`.
+        """
+        kind, name = _pausable(which, "resume")
+        ended = self.state.store.pauses.remove(kind, name)
+        if ended is not None:
+            queues = [name] if kind == QUEUE else self.state.store.figures.queues_with_work()
+            for queue in queues:
+                self.state.store.wakeups.ring(queue)
+        return ended
+
+    def pauses(self) -> Pauses:
+        """Return what is paused: queues, then tasks, then tenants, by name."""
+        pauses = self.state.store.pauses.all()
+        return [pause for pause in pauses if pause.kind != TENANT or is_visible(pause.name)]
 
     def retry(self, job_id: str) -> Job:
         """Have a job that ended performed again, with all its attempts; its history stays (Q10).
@@ -235,6 +286,26 @@ class Operations:
         if tenant_in_scope() is not None and self.get(checked) is None:
             raise _unknown(checked)
         return checked
+
+
+def _pausable(given: Pausable, verb: str) -> tuple[str, str]:
+    """Return the kind and the name of the one thing that is named."""
+    named = {kind: given.get(_PAUSABLE[kind]) for kind in KINDS}
+    names = {kind: name for kind, name in named.items() if name is not None}
+    if len(names) != 1 or given.keys() - Pausable.__annotations__.keys():
+        raise InvalidFilter(
+            f"jobs.{verb}() is given {', '.join(f'{one}=' for one in given) or 'nothing'}.",
+            hint="Give exactly one of queue=, name= (a task's) and tenant=.",
+        )
+    [(kind, name)] = names.items()
+    checked = checked_name(name, _PAUSABLE[kind], error=InvalidFilter)
+    if kind == TENANT:
+        return kind, t.cast(str, visible_tenant(checked))
+    refuse_in_scope(f"jobs.{verb}({_PAUSABLE[kind]}=) is about the jobs of every tenant")
+    return kind, checked
+
+
+_PAUSABLE = {QUEUE: "queue", TASK: "name", TENANT: "tenant"}
 
 
 def _selected(filters: JobFilters) -> JobFilter:

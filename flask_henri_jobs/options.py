@@ -27,6 +27,7 @@ from .tenant import as_tenant
 
 if t.TYPE_CHECKING:
     from .limit import ConcurrencyOption
+    from .rate import RateOption
     from .schedule import Misfire, Overlap
     from .store.connection import Session
 
@@ -53,6 +54,7 @@ class TaskOptions(t.TypedDict, total=False):
     timeout: Duration
     unique: UniqueOption
     concurrency: ConcurrencyOption
+    rate: RateOption
     expires: Duration
     store_result: bool
     keep_logs: bool | int
@@ -109,7 +111,7 @@ class Overrides:
     def read(cls, given: Mapping[str, t.Any]) -> Overrides:
         """Check the options of an enqueue.
 
-        :raises ConfigError: One is unknown, of a later version, or has a bad value.
+        :raises ConfigError: One is unknown, or has a bad value.
         """
         refuse_for_enqueue(given, EnqueueOptions.__annotations__)
         if given.get("wait") is not None and given.get("at") is not None:
@@ -151,6 +153,7 @@ class TaskDefaults:
     timeout: timedelta | None = None
     unique: UniqueOption = False
     concurrency: ConcurrencyOption | None = None
+    rate: RateOption | None = None
     expires: timedelta | None = None
     store_result: bool = False
     keep_logs: int = 0
@@ -165,7 +168,7 @@ class TaskDefaults:
         """Check the options of a task.
 
         :param where: The task, for the messages.
-        :raises ConfigError: One is unknown, of a later version, Celery's, or has a bad value.
+        :raises ConfigError: One is unknown, Celery's, or has a bad value.
         """
         refuse_for_task(given, TaskOptions.__annotations__, where)
         used = {name: value for name, value in given.items() if value is not None}
@@ -320,6 +323,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "unique": _as_unique,
     # The task reads it: a key is checked against the arguments that the task takes.
     "concurrency": lambda value, _where: value,
+    "rate": lambda value, _where: value,
     "expires": _as_lifetime,
     "store_result": checked_bool,
     "keep_logs": _as_lines,

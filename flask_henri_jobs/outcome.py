@@ -124,6 +124,11 @@ class Snoozed(_Ending):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class HandedBack(_Ending):
+    """The job was not begun, and goes back to its place as if it had not been claimed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Dead(_Ending):
     """The job is kept, with a reason, until somebody retries or deletes it."""
 
@@ -132,7 +137,7 @@ class Dead(_Ending):
     failure: Failure
 
 
-Outcome: t.TypeAlias = Done | Again | Snoozed | Dead
+Outcome: t.TypeAlias = Done | Again | Snoozed | HandedBack | Dead
 
 
 def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:
@@ -174,7 +179,7 @@ def decide_unseen(job: Job, attempt: Attempt, policy: RetryPolicy, error: BaseEx
     return Again(at=attempt.at, duration=attempt.duration, run_at=run_at, failure=failure)
 
 
-def cancelled(job: Job, outcome: Again | Snoozed) -> Dead:
+def cancelled(job: Job, outcome: Again | Snoozed | HandedBack) -> Dead:
     """Say how an attempt at a cancelled job ends that would have gone back to wait (W8)."""
     match outcome:
         case Again(duration=duration, failure=failure):
@@ -182,6 +187,8 @@ def cancelled(job: Job, outcome: Again | Snoozed) -> Dead:
         case Snoozed():
             duration = max(0, outcome.at - (job.row.get("started_at") or outcome.at))
             failure = Failure(message=CANCELLED)
+        case HandedBack(at=at):
+            return cancelled_before(at)
     return Dead(
         at=outcome.at, left=outcome.left, duration=duration, reason="cancelled", failure=failure
     )

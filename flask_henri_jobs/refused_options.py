@@ -15,17 +15,17 @@ def refuse_for_task(given: Mapping[str, t.Any], known: Mapping[str, t.Any], wher
     """Refuse what ``@jobs.task`` does not take.
 
     :param where: The task, for the message.
-    :raises ConfigError: An option is Celery's, of a later version, or unknown.
+    :raises ConfigError: An option is Celery's, or unknown.
     """
-    _refuse(given, known, where, CELERY_TASK, LATER_TASK)
+    _refuse(given, known, where, CELERY_TASK)
 
 
 def refuse_for_enqueue(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
     """Refuse what ``using()`` and ``jobs.enqueue()`` do not take.
 
-    :raises ConfigError: An option is Celery's, of a later version, or unknown.
+    :raises ConfigError: An option is Celery's, or unknown.
     """
-    _refuse(given, known, "an enqueue", CELERY_ENQUEUE, LATER_ENQUEUE)
+    _refuse(given, known, "an enqueue", CELERY_ENQUEUE)
 
 
 def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> None:
@@ -33,7 +33,7 @@ def refuse_for_batch(given: Mapping[str, t.Any], known: Mapping[str, t.Any]) -> 
 
     :raises ConfigError: An option is unknown.
     """
-    _refuse(given, known, "jobs.batch()", {}, {})
+    _refuse(given, known, "jobs.batch()", {})
 
 
 def _refuse(
@@ -41,15 +41,10 @@ def _refuse(
     known: Mapping[str, t.Any],
     where: str,
     celery: Mapping[str, str],
-    later: Mapping[str, str],
 ) -> None:
     for name in given:
         if name in known:
             continue
-        if name in later:
-            raise ConfigError(
-                f"The option {name}= of {where} comes with a later version.", hint=later[name]
-            )
         if name in celery:
             raise ConfigError(
                 f"There is no option {name}= of {where}; it is Celery's.", hint=celery[name]
@@ -57,14 +52,8 @@ def _refuse(
         raise ConfigError(f"There is no option {name}= of {where}.", hint=did_you_mean(name, known))
 
 
-LATER_TASK: t.Final[Mapping[str, str]] = {
-    "rate": "Give the task a queue of its own, and a worker with few threads.",
-}
-"""What a later version takes. It is no typing error, so nothing like it is suggested."""
-
-LATER_ENQUEUE: t.Final[Mapping[str, str]] = {}
-
 CELERY_TASK: t.Final[Mapping[str, str]] = {
+    "rate_limit": "Say rate=, which holds over all workers.",
     "bind": "Use current_job, which is the job in hand.",
     "max_retries": "Say max_attempts=, which counts the first attempt: max_retries=3 is"
     " max_attempts=4.",
@@ -106,7 +95,6 @@ CELERY_TASK: t.Final[Mapping[str, str]] = {
         "Connect to the signals job_started, job_succeeded, job_retried and job_died.",
     ),
     **dict.fromkeys(("shared", "on_replace", "on_bound"), "Leave it out."),
-    "rate_limit": "Give the task a queue of its own, and a worker with few threads.",
     "track_started": "Leave it out: started_at is always written.",
     **dict.fromkeys(("routing_key", "exchange"), "Say queue=."),
 }

@@ -14,6 +14,7 @@ if t.TYPE_CHECKING:
     from .backoff import Backoff
     from .limit import Limit
     from .outcome import RetryPolicy
+    from .rate import Lane, Rate
     from .task import Task
 
 AnyTask: t.TypeAlias = "Task[..., t.Any]"
@@ -57,6 +58,10 @@ class Registry:
         """
         return {name: task.policy(backoff) for name, task in self._tasks.items()}
 
+    def lanes(self) -> dict[str, Lane]:
+        """Return the lanes of the tasks with a limit or a rate, by the tasks' names."""
+        return {name: task.lane for name, task in self._tasks.items() if task.lane is not None}
+
     def __getitem__(self, name: str) -> AnyTask:
         if name not in self._tasks:
             likely = get_close_matches(name, self._tasks, n=1)
@@ -69,13 +74,19 @@ class Registry:
         return self._tasks[name]
 
     def _check_group(self, task: AnyTask) -> None:
-        """Refuse a second opinion on how many of a group run at once (L1)."""
+        """Refuse a second opinion on how many of a group run at once, or begin in a time (L1)."""
         for other in self._tasks.values():
             if _disagree(other.limit, task.limit):
                 raise ConfigError(
                     f"The tasks {other.name} and {task.name} are of one group and disagree on"
                     f" its limit: {other.limit}, {task.limit}.",
                     hint="Give both the same limit.",
+                )
+            if _rates_disagree(other, task):
+                raise ConfigError(
+                    f"The tasks {other.name} and {task.name} are of one group and disagree on"
+                    f" its rate: {other.rate or 'none'}, {task.rate or 'none'}.",
+                    hint="Give both the same rate.",
                 )
 
     def __contains__(self, name: str) -> bool:
@@ -90,6 +101,22 @@ class Registry:
 
 def _disagree(one: Limit | None, other: Limit | None) -> bool:
     return bool(one and other and one.group == other.group and one.most != other.most)
+
+
+def _rates_disagree(one: AnyTask, other: AnyTask) -> bool:
+    """Whether tasks that are counted together, or found by the same keys, have other rates."""
+    if one.lane and other.lane and one.lane.group == other.lane.group:
+        return one.lane.most != other.lane.most or _counts(one.rate) != _counts(other.rate)
+    if one.rate and other.rate and one.rate.group == other.rate.group:
+        return _counts(one.rate) != _counts(other.rate)
+    return False
+
+
+def _counts(rate: Rate | None) -> tuple[str, int, int, bool] | None:
+    """Return what a rate counts, but for how it reads a key out of the arguments."""
+    if rate is None:
+        return None
+    return rate.group, rate.most, rate.window, rate.key is None
 
 
 def _place(task: AnyTask) -> str:

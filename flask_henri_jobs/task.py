@@ -13,9 +13,10 @@ from .arguments import Signature
 from .backoff import Backoff
 from .checks import did_you_mean, shown
 from .errors import ConfigError, InvalidArguments
-from .limit import Limit
+from .limit import Limit, names_in
 from .options import NO_OVERRIDES, EnqueueOptions, Overrides, TaskDefaults
 from .outcome import RetryPolicy
+from .rate import Lane, Rate, refuse_other_key
 from .schedule import Schedule
 from .unique import Unique
 
@@ -71,6 +72,11 @@ class Task(t.Generic[P, R]):
             if defaults.concurrency is None
             else Limit.read(defaults.concurrency, self.name, self.parameters)
         )
+        self.rate = (
+            None if defaults.rate is None else Rate.read(defaults.rate, self.name, self.parameters)
+        )
+        refuse_other_key(self.limit, self.rate, self.name)
+        self.lane = Lane.of(self.limit, self.rate)
         self._unique = Unique.read(defaults.unique, self.name, self.parameters)
         self._refuse_unknown_secrets()
         self.schedule = self._schedule(defaults.recurrence)
@@ -133,7 +139,7 @@ class Task(t.Generic[P, R]):
     @property
     def has_no_keys(self) -> bool:
         """Whether its jobs are neither unique nor counted in a bucket, whatever their arguments."""
-        return self._unique is None and self.limit is None
+        return self._unique is None and self.lane is None
 
     def unique_key(self, args: Mapping[str, t.Any], tenant: str | None = None) -> str | None:
         """Return the key that a job with these arguments is unique by, or None (Q7).
@@ -144,10 +150,11 @@ class Task(t.Generic[P, R]):
 
     def concurrency_key(self, args: Mapping[str, t.Any]) -> str | None:
         """Return the bucket that a job with these arguments is counted in, or None (L1)."""
-        if self.limit is None:
+        counts = self.limit or self.rate
+        if counts is None:
             return None
         given = self.parameters.items()
-        return self.limit.bucket(args, {name: parameter.default for name, parameter in given})
+        return counts.bucket(args, {name: parameter.default for name, parameter in given})
 
     def _schedule(self, recurrence: Mapping[str, t.Any]) -> Schedule | None:
         if not recurrence:
@@ -178,9 +185,10 @@ class Task(t.Generic[P, R]):
                     f"{where} names {shown(name)}, which is not one of its arguments.",
                     hint=did_you_mean(name, self.signature.names),
                 )
-            if self.limit is not None and name in self.limit.names:
+            counts = {"limit": self.limit, "rate": self.rate}
+            if by := [kind for kind, one in counts.items() if one and name in names_in(one.key)]:
                 raise ConfigError(
-                    f"{where} names {shown(name)}, which its limit counts by.",
+                    f"{where} names {shown(name)}, which its {by[0]} counts by.",
                     hint="Count by a callable that returns something else, such as a hash of it.",
                 )
 

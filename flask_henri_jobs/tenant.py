@@ -96,6 +96,16 @@ def visible_tenant(named: str | None) -> str | None:
     return named if scope is None else scope
 
 
+def refuse_in_scope(what: str) -> None:
+    """Refuse what touches the jobs of every tenant, where the code runs for one (T2).
+
+    :raises InvalidFilter: A tenant is in scope.
+    """
+    scope = tenant_in_scope()
+    if scope is not None:
+        raise InvalidFilter(f"{what}, and this code runs for {shown(scope)}.", hint=_ACROSS)
+
+
 def is_visible(tenant: str | None) -> bool:
     """Whether what is a tenant's, or nobody's, is seen by the code that runs now (T2)."""
     return tenant_in_scope() in (None, tenant)

@@ -279,15 +279,61 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         ),
     ),
     (
-        {"rate": "10/m"},
+        {"rate": 10},
         (
-            "The option rate= of the task mail comes with a later version."
-            " Give the task a queue of its own, and a worker with few threads."
+            "rate= of the task mail is 10."
+            ' Give starts in a time, such as "10/s", "100/m" or "5000/1h".'
+        ),
+    ),
+    (
+        {"rate": "10 per minute"},
+        (
+            "rate= of the task mail is '10 per minute'."
+            ' Give starts in a time, such as "10/s", "100/m" or "5000/1h".'
+        ),
+    ),
+    (
+        {"rate": "1/100ms"},
+        (
+            "rate= of the task mail is '1/100ms'."
+            " Give a time of 1 second to 31 days: 10/s in place of 1/100ms."
+        ),
+    ),
+    (
+        {"rate": "0/m"},
+        "rate= of the task mail is '0/m'. Give 1 to 10_000 starts in a time.",
+    ),
+    (
+        {"rate": {"key": "user_id"}},
+        'rate= of the task mail has no limit. Give {"limit": "100/m", ...}.',
+    ),
+    (
+        {"rate": {"limit": "5/m", "key": "userid"}},
+        (
+            "rate= of the task mail['key'] names 'userid', which is not one of the task's"
+            " arguments. It has user_id, subject."
+        ),
+    ),
+    (
+        {
+            "concurrency": {"limit": 2, "key": "user_id"},
+            "rate": {"limit": "5/m", "key": ("user_id",)},
+        },
+        (
+            "concurrency= and rate= of the task mail have different keys."
+            " Give both the same key, or the rate none."
         ),
     ),
     (
         {"keep_logs": 1001},
         "keep_logs= of the task mail is 1001. Give a whole number, 1 to 1000.",
+    ),
+    (
+        {"redact": ("user_id",), "rate": {"limit": "5/m", "key": "user_id"}},
+        (
+            "redact= of the task mail names 'user_id', which its rate counts by. Count by a"
+            " callable that returns something else, such as a hash of it."
+        ),
     ),
     (
         {"redact": "user_id"},
@@ -581,6 +627,22 @@ BAD_FILTERS: list[tuple[dict[str, t.Any], str]] = [
     ),
 ]
 
+ONE_OF_THREE = "Give exactly one of queue=, name= (a task's) and tenant=."
+
+#: What ``jobs.pause`` is given; ``jobs.resume`` says the same of itself.
+BAD_PAUSES: list[tuple[dict[str, t.Any], str]] = [
+    ({}, f"jobs.pause() is given nothing. {ONE_OF_THREE}"),
+    ({"queue": None}, f"jobs.pause() is given queue=. {ONE_OF_THREE}"),
+    ({"queue": "a", "name": "b"}, f"jobs.pause() is given queue=, name=. {ONE_OF_THREE}"),
+    ({"task": "mail"}, f"jobs.pause() is given task=. {ONE_OF_THREE}"),
+    ({"queue": "a", "task": "b"}, f"jobs.pause() is given queue=, task=. {ONE_OF_THREE}"),
+    ({"queue": {"$ne": ""}}, f"queue is a dict, and text is due. {NAME}"),
+    ({"name": ["mail"]}, f"name is a list, and text is due. {NAME}"),
+    ({"name": ""}, f"name is empty. {NAME}"),
+    ({"tenant": 7}, f"tenant is an int, and text is due. {NAME}"),
+]
+
+#: What ``jobs.get``, ``retry`` and ``delete`` are given.
 #: What ``jobs.get``, ``retry``, ``delete`` and ``cancel`` are given.
 BAD_IDS: list[tuple[t.Any, str]] = [
     ({"$gt": ""}, f"id is a dict, and text is due. {NAME}"),
@@ -609,6 +671,18 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
             " 'dead'."
         ),
         2,
+    ),
+    (["pause"], "Give exactly one of --queue, --name and --tenant.", 2),
+    (
+        ["pause", "--queue", "a", "--tenant", "b"],
+        "Give exactly one of --queue, --name and --tenant.",
+        2,
+    ),
+    (["resume"], "Give exactly one of --queue, --name and --tenant.", 2),
+    (
+        ["resume", "--queue", "nobody"],
+        "That was not paused. 'flask jobs pauses' shows what is.",
+        1,
     ),
     (
         ["list", "--reason", "bored"],

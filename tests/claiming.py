@@ -6,10 +6,13 @@ import typing as t
 
 from flask_henri_jobs.clock import Clock, Reading
 from flask_henri_jobs.queues import QueueSelection, QueueTurns
+from flask_henri_jobs.store import indexes
 from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.claims import Claims
 from flask_henri_jobs.store.limited import LimitedWork
+from flask_henri_jobs.store.pauses import Pauses
 from flask_henri_jobs.store.permits import Permits
+from flask_henri_jobs.store.rates import Rates
 from flask_henri_jobs.store.suspects import Suspects
 from flask_henri_jobs.store.waiting_keys import WaitingKeys
 
@@ -29,13 +32,23 @@ def claims_on(
 ) -> Claims:
     """Return one runner's claims, with the permits that they take."""
     clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
-    limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs))
-    return Claims(jobs, now, candidates or Candidates(jobs), limited, Suspects(jobs), **how)
+    rates = Rates(jobs.database[f"{jobs.name}_rates"], now)
+    limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs), rates)
+    pauses = Pauses(jobs.database[f"{jobs.name}_pauses"], now)
+    found = candidates or Candidates(jobs)
+    return Claims(jobs, now, found, limited, Suspects(jobs), pauses, **how)
 
 
 def permits_on(jobs: Collection[Document], clock: Clock) -> Permits:
     """Return the permits beside a collection of jobs."""
     return Permits(jobs.database[f"{jobs.name}_limits"], jobs, clock)
+
+
+def rates_on(jobs: Collection[Document], now: Callable[[], int]) -> Rates:
+    """Return the rates beside a collection of jobs, with their indexes."""
+    rates = Rates(jobs.database[f"{jobs.name}_rates"], now)
+    indexes.create(rates.rates, Rates.INDEXES)
+    return rates
 
 
 def turns(queues: Sequence[str] | None) -> QueueTurns:

@@ -17,8 +17,8 @@ from flask_henri_jobs.finishing import Finisher
 from flask_henri_jobs.options import Overrides
 from flask_henri_jobs.queues import QueueTurns
 from flask_henri_jobs.store import Store
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.connection import Connection
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.aftermath import Aftermath
 from flask_henri_jobs.worker.committer import Announcer, Settled
 from flask_henri_jobs.worker.execution import Ending
@@ -210,7 +210,7 @@ class Runner:
             queues=QueueTurns(),
             # A suspect is performed alone, and never beside what an ordinary claim brings (W6).
             wanted=lambda row: not row.get("suspect"),
-            limits={name: limit for name in LIMITS if (limit := self.jobs.tasks[name].limit)},
+            lanes={name: lane for name in LIMITS if (lane := self.jobs.tasks[name].lane)},
         )
 
 

@@ -31,6 +31,8 @@ codec
 arguments
 result
 limit
+pause
+rate
 queues
 cron
 clock_changes
@@ -62,10 +64,13 @@ store.transactions
 store.inbox
 store.inbox_in_transaction
 store.permits
+store.pauses
 store.rates
 store.candidates
 store.suspects
 store.waiting_keys
+store.starts
+store.wish
 store.limited
 store.spread
 store.claims
@@ -73,7 +78,6 @@ store.leases
 store.outcomes
 store.schedules
 store.runners
-store.queues
 store.tail
 store.waits
 store.walks
@@ -120,6 +124,7 @@ worker.aftermath
 worker.attempts
 worker.cancels
 worker.keeper
+worker.gate
 worker.reporting
 worker.strangers
 worker.appetite
@@ -151,6 +156,7 @@ cli.jobs
 cli.bulk
 cli.schedules
 cli.limits
+cli.pauses
 cli.system
 cli.batches
 cli

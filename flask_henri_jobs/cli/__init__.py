@@ -9,6 +9,7 @@ from .bulk import cancel, delete, prune, retry
 from .command import JobsGroup
 from .jobs import dead, enqueue, list_, perform, show
 from .limits import limits
+from .pauses import pause, pauses, resume
 from .runners import runners
 from .schedules import schedules
 from .system import check, install, status, uninstall
@@ -34,6 +35,9 @@ COMMANDS = (
     batches,
     schedules,
     limits,
+    pause,
+    resume,
+    pauses,
     runners,
     install,
     uninstall,

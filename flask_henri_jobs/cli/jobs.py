@@ -10,7 +10,9 @@ import click
 
 from ..clock import to_datetime
 from ..codec import encode
+from ..job import PENDING
 from ..options import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_ATTEMPTS
+from ..pause import Paused
 from .command import jobs_command
 from .failures import Refused, TaskFailures
 from .options import ALL_FILTERS, JSON, MOMENT, NAME, SPAN, as_json, filters, page
@@ -34,6 +36,7 @@ if t.TYPE_CHECKING:
 
     from ..extension import HenriJobs
     from ..job import Job, PastAttempt
+    from ..pause import Pause
 
 
 @jobs_command("list")
@@ -43,13 +46,14 @@ if t.TYPE_CHECKING:
 def list_(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
     """List jobs, those first that changed last."""
     found = jobs.list(**which)
+    paused = Paused.of(jobs.pauses())
     shown = [seen(jobs, job) for job in found]
     if as_json:
-        print_json([job.to_dict() for job in shown])
+        print_json([job.to_dict() | {"paused": _is_held(job, paused)} for job in shown])
         return
     now = server_time(jobs)
     titles = ("ID", "TASK", "QUEUE", "STATE", "ATTEMPTS", "PROGRESS", "CREATED", "DUE")
-    print_table(titles, [_listed(job, now) for job in shown])
+    print_table(titles, [_listed(job, now, paused) for job in shown])
     _tell_of_more(found, **which)
 
 
@@ -82,13 +86,14 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     job = jobs.get(job_id)
     if job is None:
         raise Refused(f"There is no job {job_id}. It was deleted, or pruned after its end.")
+    pauses = [pause for pause in jobs.pauses() if pause.holds(job.row)]
     job = seen(jobs, job)
     if as_json:
-        print_json(job.to_dict())
+        print_json(job.to_dict() | {"paused": _is_held(job, Paused.of(pauses))})
         return
     now = server_time(jobs)
     plain = job.to_dict()
-    print_facts(_facts(job, now, is_known=job.name in jobs.tasks))
+    print_facts(_facts(job, now, pauses, is_known=job.name in jobs.tasks))
     print_block("Arguments", json.dumps(plain["args"], indent=2))
     if plain["result"] is not None:
         print_block("Result", json.dumps(plain["result"], indent=2))
@@ -163,8 +168,15 @@ def server_time(jobs: HenriJobs) -> datetime:
     return t.cast(datetime, to_datetime(jobs.state.store.clock.now()))
 
 
-def _listed(job: Job, now: datetime) -> Sequence[object]:
-    due = age(job.run_at, now) if job.state == "pending" else None
+def _is_held(job: Job, paused: Paused) -> bool:
+    """Whether a pause keeps a job from beginning; one that runs goes on."""
+    return job.state == PENDING and paused.holds(job.row)
+
+
+def _listed(job: Job, now: datetime, paused: Paused) -> Sequence[object]:
+    due = age(job.run_at, now) if job.state == PENDING else None
+    if _is_held(job, paused):
+        due = "paused"
     attempts = f"{job.attempts}/{job.max_attempts}"
     far, created = how_far(job.progress), age(job.created_at, now)
     return (job.id, job.name, job.queue, job.state, attempts, far, created, due)
@@ -181,13 +193,16 @@ def _first_line(text: str | None) -> str | None:
     return next(iter((text or "").splitlines()), None)
 
 
-def _facts(job: Job, now: datetime, *, is_known: bool) -> dict[str, object]:
+def _facts(
+    job: Job, now: datetime, pauses: Sequence[Pause], *, is_known: bool
+) -> dict[str, object]:
     """Return what a job's fields say, without those that say nothing."""
     facts = {
         "id": job.id,
         "task": job.name if is_known else f"{job.name} (not known to this application)",
         "queue": job.queue,
         "state": job.state,
+        "paused": ", ".join(f"{one} since {local(one.paused_at, now)}" for one in pauses),
         "dead because": job.dead_reason,
         "error": job.error,
         "attempts": f"{job.attempts} of {job.max_attempts}",

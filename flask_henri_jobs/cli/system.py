@@ -13,6 +13,7 @@ from .failures import Refused
 from .findings import configuration_findings
 from .options import agreed, as_json, yes
 from .output import in_colour, one_line, print_json, print_table, span, tell
+from .pauses import print_pauses
 from .queue_findings import queue_findings
 
 if t.TYPE_CHECKING:
@@ -28,7 +29,7 @@ def status(jobs: HenriJobs, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    titles = ("QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST DUE")
+    titles = ("QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST DUE", "PAUSED")
     print_table(titles, [_queue(queue) for queue in found["queues"]])
     unknown = found["unknown_tasks"]
     if found["waiting_tasks"]:
@@ -36,6 +37,9 @@ def status(jobs: HenriJobs, *, as_json: bool) -> None:
         waiting = found["waiting_tasks"].items()
         rows = [(name, count, "no" if name in unknown else "yes") for name, count in waiting]
         print_table(("TASK", "WAITING", "KNOWN TO A WORKER"), rows)
+    if pauses := jobs.pauses():
+        click.echo()
+        print_pauses(jobs, pauses)
     if not found["runners"]:
         tell("No worker runs: start one with 'flask jobs worker'.")
     elif unknown:
@@ -127,4 +131,4 @@ def _queue(queue: dict[str, t.Any]) -> tuple[object, ...]:
     oldest = queue["oldest_ms"]
     waited = None if oldest is None else timedelta(milliseconds=oldest)
     counts = [queue[state] for state in STATES]
-    return (queue["queue"], *counts, span(waited))
+    return (queue["queue"], *counts, span(waited), "yes" if queue["paused"] else None)

@@ -19,8 +19,10 @@ from .inbox_in_transaction import TransactionalInbox
 from .leases import Leases
 from .limited import LimitedWork
 from .outcomes import Outcomes
+from .pauses import Pauses
 from .permits import Permits, stale_index
 from .pruning import Pruning
+from .rates import Rates
 from .repairs import Repairs
 from .runners import Runners
 from .schedules import Schedules
@@ -69,6 +71,8 @@ class Store:
     pruning: Pruning
     schedules: Schedules
     runners: Runners
+    pauses: Pauses
+    rates: Rates
     repairs: Repairs
     transactions: Transactions
     wakeups: Wakeups
@@ -92,7 +96,9 @@ class Store:
         )
         batches = Batches(jobs, kept_batches, clock.now, admin)
         permits = Permits(connection.collection("limits"), jobs, clock)
-        limited = LimitedWork(jobs, permits, WaitingKeys(jobs))
+        rates = Rates(connection.collection("rates"), clock.now)
+        limited = LimitedWork(jobs, permits, WaitingKeys(jobs), rates)
+        pauses = Pauses(connection.collection("pauses"), clock.now)
         leases = Leases(jobs, clock, permits, admin, wakeups.ring_for)
         tallies = Tallies(jobs, kept_batches, clock.now, batches)
         runners = connection.collection("runners")
@@ -107,6 +113,7 @@ class Store:
                 Candidates(jobs),
                 limited,
                 Suspects(jobs),
+                pauses,
                 admin,
                 wakeups.ring_for,
             ),
@@ -119,6 +126,8 @@ class Store:
             figures=Figures(jobs, clock.now),
             pruning=Pruning(jobs, kept_batches, schedules, clock.now),
             schedules=Schedules(schedules, clock.now),
+            pauses=pauses,
+            rates=rates,
             runners=Runners(runners, jobs, clock),
             repairs=Repairs(jobs, runners, clock, permits, tallies, leases),
             transactions=Transactions(connection),
@@ -206,5 +215,6 @@ class Store:
                 ],
             ),
             (limits, [stale_index(limits.name)]),
+            (self.connection.collection("rates"), [*Rates.INDEXES]),
             (batches, [open_index(batches.name)]),
         ]

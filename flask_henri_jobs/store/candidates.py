@@ -34,25 +34,45 @@ REMEMBERED_SECONDS = 5.0
 QUEUES_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Place:
     """A place in the order: right behind one job."""
 
     priority: int
     run_at: Moment
     id: str
+    is_before: bool = False
+    """Whether it is right before that job instead."""
 
     @classmethod
     def behind(cls, row: Document) -> Place:
         """Return the place behind a job."""
         return cls(row["priority"], row["run_at"], row["_id"])
 
+    @classmethod
+    def before(cls, row: Document) -> Place:
+        """Return the place before a job."""
+        return cls(row["priority"], row["run_at"], row["_id"], is_before=True)
+
     def onwards(self, now: Moment) -> Iterator[Document]:
         """Yield filters that together match what is due behind the place, in order."""
         due = {"$lte": now}
-        yield {"priority": self.priority, "run_at": self.run_at, "_id": {"$gt": self.id}}
+        on = "$gte" if self.is_before else "$gt"
+        yield {"priority": self.priority, "run_at": self.run_at, "_id": {on: self.id}}
         yield {"priority": self.priority, "run_at": {"$gt": self.run_at} | due}
         yield {"priority": {"$gt": self.priority}, "run_at": due}
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What one look for candidates goes by.
+
+    :param limit: How many a walk reads first; each page after that is twice as long.
+    """
+
+    now: Moment
+    limit: int
+    passing: Document | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +113,14 @@ class Candidates:
         at_most: int,
         now: Moment,
         wanted: Callable[[Document], bool],
+        passing: Document | None = None,
         enough: Callable[[], bool] = lambda: False,
     ) -> list[Document]:
         """Return up to so many due and unlimited jobs that are wanted, in order.
 
         :param queues: Take from these only; None takes from every queue that has work.
+        :param passing: A filter of whatever may be wanted. Where many jobs are stepped over, the
+            server passes on by it, and none of them is read here.
         :param enough: Asked after each job that is not wanted; it may end the look.
         """
         if at_most < 1:
@@ -106,7 +129,7 @@ class Candidates:
         named = self.queues_with_work() if queues is None else queues
         found: list[Document] = []
         stepped = 0
-        for row in self._in_order(named, at_most, now):
+        for row in self._in_order(named, at_most, now, passing):
             if wanted(row):
                 found.append(row)
                 if len(found) == at_most:
@@ -114,7 +137,7 @@ class Candidates:
                 continue
             stepped += 1
             if stepped % MOST_STEPPED_OVER == 0:
-                self._remember(named, row, now)
+                self._remember(named, Place.behind(row), now)
                 if found:
                     break
             if enough():
@@ -142,12 +165,15 @@ class Candidates:
         self._queues_until = 0.0
         self._memories.clear()
 
-    def _in_order(self, queues: Sequence[str], at_most: int, now: Moment) -> Iterable[Document]:
+    def _in_order(
+        self, queues: Sequence[str], at_most: int, now: Moment, passing: Document | None
+    ) -> Iterable[Document]:
         parts = list(self._parts_of(queues))
         # Twice its share from each, so that many parts together read little more than one, and
         # seldom need a second page.
         limit = min(at_most, -(-2 * at_most // max(len(parts), 1)))
-        walks = [self._walk(part, memory, limit, now) for part, memory in parts]
+        look = _Look(now, limit, passing)
+        walks = [self._walk(part, memory, look) for part, memory in parts]
         return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order)
 
     def _parts_of(self, queues: Sequence[str]) -> Iterator[tuple[list[str], _Memory | None]]:
@@ -165,13 +191,9 @@ class Candidates:
             # Neighbours by name are often alike, and go to different parts.
             yield from ((names[part::parts], memory) for part in range(parts))
 
-    def _walk(
-        self, queues: list[str], memory: _Memory | None, limit: int, now: Moment
-    ) -> Iterator[Document]:
-        """Yield the due jobs of some queues in order, from a remembered place on.
-
-        :param limit: How many are read first; each page after that is twice as long.
-        """
+    def _walk(self, queues: list[str], memory: _Memory | None, look: _Look) -> Iterator[Document]:
+        """Yield the due jobs of some queues in order, from a remembered place on."""
+        now, limit, walked = look.now, look.limit, 0
         queue = {"queue": queues[0] if len(queues) == 1 else {"$in": queues}}
         after = memory.place if memory else None
         if memory:
@@ -185,6 +207,17 @@ class Candidates:
             if len(rows) < limit:
                 return
             after, limit = Place.behind(rows[-1]), min(2 * limit, MOST_STEPPED_OVER)
+            walked += len(rows)
+            if look.passing and walked >= MOST_STEPPED_OVER:
+                after, walked = self._passed(queue, after, look), 0
+                self._remember(queues, after, now)
+
+    def _passed(self, queue: Document, after: Place, look: _Look) -> Place:
+        """Return the place before the next job that may be wanted, or else behind all."""
+        if rows := self._page(queue | t.cast(Document, look.passing), after, 1, look.now):
+            return Place.before(rows[0])
+        due = queue | {"run_at": {"$lte": look.now}}
+        return Place.behind(self._find(due, 1, way=-1)[0])
 
     def _page(
         self, queue: Document, after: Place | None, limit: int, now: Moment
@@ -197,22 +230,31 @@ class Candidates:
                 rows += self._find(queue | onwards, limit - len(rows))
         return rows
 
-    def _find(self, which: Document, limit: int) -> list[Document]:
+    def _find(self, which: Document, limit: int, way: int = 1) -> list[Document]:
         unlimited = {"state": PENDING, "concurrency_key": None, **which}
-        # The planner merges scans in order by the keys behind those that are given; with one of
-        # these in the sort as well it would read all that match, and sort them.
-        order = [(key, way) for key, way in IN_ORDER if isinstance(which.get(key, {}), dict)]
+        order = order_of(which, way)
         return list(self.jobs.find(unlimited, sort=order, hint=CLAIM.name, **one_batch(limit)))
 
-    def _remember(self, queues: Sequence[str], row: Document, now: Moment) -> None:
-        # The walk is in order over all of these queues: whatever stands before this row was seen.
+    def _remember(self, queues: Sequence[str], place: Place, now: Moment) -> None:
+        # The walk is in order over all of these queues: whatever stands before this was seen.
         for queue in queues:
             known = self._memories.get(queue)
             self._memories[queue] = _Memory(
-                place=Place.behind(row),
+                place=max(place, known.place) if known else place,
                 since=known.since if known else now,
                 until=known.until if known else self.steady() + REMEMBERED_SECONDS,
             )
+
+
+def order_of(which: Document, way: int = 1) -> list[tuple[str, int]]:
+    """Return the sort that has what a filter matches in the order of all jobs.
+
+    The planner merges scans in order by the keys behind those that are given; with one of these in
+    the sort as well it would read all that match, and sort them.
+
+    :param way: -1 has the last first.
+    """
+    return [(key, way) for key, _ in IN_ORDER if isinstance(which.get(key, {}), dict)]
 
 
 def _order(row: Document) -> tuple[t.Any, ...]:

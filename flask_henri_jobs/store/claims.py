@@ -16,63 +16,38 @@ from pymongo.errors import PyMongoError
 from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
-from ..queues import QueueTurns
+from ..pause import NOTHING_PAUSED
 from .cancels import NOT_ASKED, Back, bury_asked
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
 from .limited import Choice
+from .pauses import not_held
 from .spread import Spread
 from .wakeups import no_ring
+from .wish import Keyless
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
 
     from pymongo.collection import Collection
 
-    from ..limit import Limit
+    from ..pause import Paused
+    from ..queues import QueueTurns
     from .candidates import Candidates
     from .limited import LimitedWork
+    from .pauses import Pauses
     from .suspects import Suspects
     from .wakeups import RingFor
+    from .wish import Wish
 
 CLAIM_SECONDS = 5.0
 """A claim takes effect within this time or never: the server is told the limit."""
 
-MOST_ADOPTED, MOST_ADOPTIONS = 1_000, 10
-"""Jobs that are given their key at a time, and how often in one claim."""
+MOST_ADOPTIONS = 10
+"""How often jobs are given their keys in one claim."""
 
 MOST_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
-    """Which jobs a runner would take.
-
-    :param runner: Its id.
-    :param queues: The queues that it takes from, and whose turn it is.
-    :param at_most: How many: one for each free thread.
-    :param ahead: How many more, while all threads are at work.
-    :param limited_ahead: How many of those may be limited: a permit that waits is concurrency lost.
-    :param short_groups: The groups of limits whose jobs are short enough to be taken ahead.
-    :param takes: Asked of each job in turn; the first that is not ends the claim.
-    :param wanted: Whether it would take a job, by its row; one that it would not is stepped over.
-    :param limits: The limits by the names of their tasks.
-    :param rung: The queues that it was woken for, and is in a hurry for.
-    :param simple: The tasks of which it takes any job, where nothing else is in its hands.
-    """
-
-    runner: str
-    at_most: int
-    ahead: int = 0
-    limited_ahead: int = 0
-    short_groups: Names[str] = ()
-    queues: QueueTurns = field(default_factory=QueueTurns)
-    takes: Callable[[Document], bool] = lambda _: True
-    wanted: Callable[[Document], bool] = lambda _: True
-    limits: Mapping[str, Limit] = field(default_factory=dict)
-    rung: frozenset[str] = frozenset()
-    simple: Names[str] = ()
 
 
 @dataclass(slots=True)
@@ -93,10 +68,12 @@ class Claims:
     candidates: Candidates
     limited: LimitedWork
     suspects: Suspects
+    pauses: Pauses
     rows: Rows | None = None
     ring_for: RingFor = no_ring
     steady: Callable[[], float] = steady_seconds
     spread: Spread = field(default_factory=Spread)
+    _paused: Paused = NOTHING_PAUSED
     _doubts: list[_Doubt] = field(default_factory=list)
 
     def take(self, wish: Wish) -> list[Job]:
@@ -108,6 +85,7 @@ class Claims:
         with answering("a claim"):
             if late := self.late():
                 return late
+            self._learn_pauses(rung=bool(wish.rung))
             token = new_token()
             if self._may_hurry(wish) and (first := self._take_first(wish, token)):
                 return first
@@ -146,12 +124,35 @@ class Claims:
     def due_suspects(self, queues: QueueTurns, names: Names[str]) -> list[Document]:
         """Return the suspects that are next; an ordinary claim steps over them."""
         with answering("the suspects"):
-            shares = queues.shares(self.candidates.queues_with_work)
-            return self.suspects.due(sorted(set(chain(*shares.values()))), names, self.now())
+            paused = self._learn_pauses()
+            shares = self._unpaused(queues.shares(self.candidates.queues_with_work))
+            return self.suspects.due(
+                sorted(set(chain(*shares.values()))),
+                sorted(set(names) - paused.tasks),
+                self.now(),
+                not_of=sorted(paused.tenants),
+            )
+
+    def _learn_pauses(self, *, rung: bool = False) -> Paused:
+        """Return what is paused. Where that changed, forget what was stepped over."""
+        paused = self.pauses.for_a_claim(rung=rung)
+        if paused != self._paused:
+            self._paused = paused
+            self._look_at_all()
+        return paused
+
+    def _unpaused(self, shares: dict[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """Return the shares without the queues that are paused (X4)."""
+        if not self._paused.queues:
+            return shares
+        return {
+            share: [queue for queue in queues if queue not in self._paused.queues]
+            for share, queues in shares.items()
+        }
 
     def _may_hurry(self, wish: Wish) -> bool:
         """Whether the job that a ring was for may be taken in one round trip."""
-        is_plain = wish.queues.selection.weights is None
+        is_plain = wish.queues.selection.weights is None and not self._paused
         return bool(wish.simple) and len(wish.rung) == 1 and is_plain and self.candidates.is_clear
 
     def _take_first(self, wish: Wish, token: str) -> list[Job]:
@@ -189,11 +190,13 @@ class Claims:
 
     def _choose(self, wish: Wish, token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
-        now = self.now()
+        now, paused = self.now(), self._paused
         candidates = self.candidates
         candidates.learn(wish.rung)
-        shares = wish.queues.shares(
-            candidates.queues_known if wish.rung else candidates.queues_with_work
+        shares = self._unpaused(
+            wish.queues.shares(
+                candidates.queues_known if wish.rung else candidates.queues_with_work
+            )
         )
         unlimited = self._read_unlimited(shares, wish, now)
         if wish.rung and len(shares) == 1:
@@ -201,7 +204,7 @@ class Claims:
                 # Threads are left for limited work too, which the next look, at once, sees to.
                 return Choice(list(takewhile(wish.takes, unlimited)))
             self.limited.keys.look_again()
-        return self.limited.choose(unlimited, shares, wish, now=now, token=token)
+        return self.limited.choose(unlimited, shares, wish, now=now, token=token, paused=paused)
 
     def _read_unlimited(
         self, shares: Mapping[str, Sequence[str]], wish: Wish, now: Moment
@@ -211,11 +214,16 @@ class Claims:
         reach = most * self.spread.width
         unlimited: list[Document] = []
         for _ in range(MOST_ADOPTIONS):
-            keyless = _Keyless(wish)
+            keyless = Keyless(wish, self._paused)
             unlimited = []
             for queues in shares.values():
                 rows = self.candidates.read(
-                    queues, reach, now, keyless.is_unlimited, keyless.are_many
+                    queues,
+                    reach,
+                    now,
+                    keyless.is_unlimited,
+                    passing=not_held(self._paused),
+                    enough=keyless.are_many,
                 )
                 unlimited += self.spread.part_of(rows, most)
             for group, ids in keyless.found.items():
@@ -308,10 +316,18 @@ class Claims:
             self.limited.permits.release_besides(used, doubt.token)
         return jobs, is_over
 
+    def look_in(self) -> float:
+        """Return in how many seconds a claim may bring what the last one could not see yet."""
+        return self.limited.look_in()
+
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
+        self.pauses.look_again()
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         self.candidates.look_again()
-        self.limited.keys.look_again()
+        self.limited.look_again()
 
     def hand_back(self, jobs: Sequence[Job], *, run_at: Moment | None = None) -> Back:
         """Put back jobs that were not begun, as if they had not been claimed, and their permits.
@@ -351,26 +367,6 @@ def _stamp(runner: str, token: str, now: Moment) -> Document:
         "started_at": now,
         "updated_at": now,
     }
-
-
-class _Keyless:
-    """Tells the jobs of limited tasks that have no key from unlimited ones (L5)."""
-
-    def __init__(self, wish: Wish) -> None:
-        self.found: dict[str, list[str]] = defaultdict(list)
-        self._wish = wish
-
-    def is_unlimited(self, row: Document) -> bool:
-        """Whether a job has no limit, and is wanted."""
-        limit = self._wish.limits.get(row["name"])
-        if limit is None:
-            return self._wish.wanted(row)
-        self.found[limit.group].append(row["_id"])
-        return False
-
-    def are_many(self) -> bool:
-        """Whether so many were found that they are given their keys first."""
-        return sum(map(len, self.found.values())) >= MOST_ADOPTED
 
 
 def _alike(rows: Sequence[Document]) -> list[list[Document]]:

@@ -92,6 +92,11 @@ class Figures:
             )
             return {row["_id"]: _timing(row) for row in rows}
 
+    def queues_with_work(self) -> list[str]:
+        """Return the queues that have waiting jobs."""
+        with answering("the queues"):
+            return self.jobs.distinct("queue", {"state": PENDING})
+
     def oldest(self, now: Moment) -> dict[str, timedelta]:
         """Return for how long the longest waiting job of each queue has been due.
 
@@ -100,7 +105,7 @@ class Figures:
         """
         oldest = {}
         with answering("the oldest jobs"):
-            for queue in self.jobs.distinct("queue", {"state": PENDING}):
+            for queue in self.queues_with_work():
                 due = self._oldest_due(queue, now)
                 if due is not None:
                     oldest[queue] = timedelta(milliseconds=now - due)

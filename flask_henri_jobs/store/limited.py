@@ -9,8 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
+from ..pause import NOTHING_PAUSED
 from ..queues import Start
+from ..rate import group_of, lane_of
 from .documents import is_due
+from .pauses import not_held
+from .starts import Starts
+from .waiting_keys import Sieve
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,9 +23,13 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Moment
-    from .claims import Wish
+    from ..pause import Paused
+    from ..rate import Lane
     from .permits import Permits
+    from .rates import Rates
+    from .starts import Allowance
     from .waiting_keys import Head, WaitingKeys
+    from .wish import Wish
 
 KEYS_AT_ONCE = 64
 """Keys whose free slots are asked for in one question."""
@@ -50,6 +59,16 @@ class LimitedWork:
     jobs: Collection[Document]
     permits: Permits
     keys: WaitingKeys
+    rates: Rates
+
+    def look_in(self) -> float:
+        """Return in how many seconds a look may bring what the last one could not."""
+        return min(self.keys.look_in(), self.rates.look_in())
+
+    def look_again(self) -> None:
+        """Forget what was read of keys and rates."""
+        self.keys.look_again()
+        self.rates.look_again()
 
     def choose(
         self,
@@ -59,6 +78,7 @@ class LimitedWork:
         *,
         now: Moment,
         token: str,
+        paused: Paused = NOTHING_PAUSED,
     ) -> Choice:
         """Return the next jobs, each limited one with a permit that was taken for it.
 
@@ -66,11 +86,13 @@ class LimitedWork:
 
         :param unlimited: The next unlimited jobs of each share, in order.
         :param shares: The queues that are served together, by the names of the shares.
+        :param paused: What is stepped over; no queue that is paused is among the shares.
         """
         share_of = {queue: share for share, queues in shares.items() for queue in queues}
-        lines = self._lines(unlimited, shares, wish, now)
+        sieve = _sieve(paused, wish) if paused.holds_some_of_a_queue else None
+        lines = self._lines(unlimited, shares, wish, now, sieve)
         if len(unlimited) + len(lines) < wish.at_most and self.keys.look_again_if_freed():
-            lines = self._lines(unlimited, shares, wish, now)
+            lines = self._lines(unlimited, shares, wish, now, sieve)
         if not lines and len(shares) == 1:
             return Choice(list(itertools.takewhile(wish.takes, unlimited)))
         places = _picked([*unlimited, *lines], wish, share_of)
@@ -89,12 +111,16 @@ class LimitedWork:
 
         A job without a key, or of a group that has no limit here, needs none.
         """
-        limit = wish.limits.get(row["name"])
-        key = row.get("concurrency_key") or (limit.group if limit else None)
-        most = _most(key, _groups(wish)) if key else None
-        if key is None or most is None:
+        lane = wish.lanes.get(row["name"])
+        key = row.get("concurrency_key") or (lane.group if lane else None)
+        lane = lane_of(key, _groups(wish)) if key else None
+        if key is None or lane is None:
             return {}
-        slots = self._shuffled(self.permits.free({key: most})[key])
+        if lane.rate and not self.rates.free(lane.rate_bucket(key), lane.rate, 1):
+            return None
+        if lane.most is None:
+            return {}
+        slots = self._shuffled(self.permits.free({key: lane.most})[key])
         wanted = [(key, slot, row["_id"]) for slot in slots[:1]]
         return self.permits.take(wanted, runner=wish.runner, token=token) or None
 
@@ -115,27 +141,42 @@ class LimitedWork:
         shares: Mapping[str, Sequence[str]],
         wish: Wish,
         now: Moment,
+        sieve: Sieve | None,
     ) -> list[_Line]:
         """Return the keys of each share that have a slot free, as far as they may be reached."""
         lines: list[_Line] = []
         slots: dict[str, list[int | None]] = {}
+        starts = Starts(self.rates, _groups(wish), _sought(wish))
+        self.rates.begin_look()
         for queues in shares.values():
             rows = [row for row in unlimited if row["queue"] in queues]
-            heads = self.keys.heads(queues, now)
+            heads = self.keys.heads(queues, now, sieve)
             # Where no thread is free, a limited job still ends what is claimed ahead of it.
             reach = wish.at_most + wish.limited_ahead or len(rows)
             if rows and len(rows) >= reach:
                 last = _order(rows[reach - 1])
                 heads = itertools.takewhile(_comes_before(last), heads)
-            lines += self._with_slots(heads, slots, wish, now)
+            lines += [
+                _Line(head, free, starts.of(head.key), self.keys, now, sieve)
+                for head, free in self._with_slots(heads, slots, starts, wish)
+            ]
         return lines
 
     def _with_slots(
-        self, heads: Iterator[Head], slots: dict[str, list[int | None]], wish: Wish, now: Moment
-    ) -> list[_Line]:
-        """Return the first keys with a slot free. ``slots`` has what is known of keys so far."""
-        lines: list[_Line] = []
-        heads = (head for head in heads if slots.get(head.key, True))
+        self,
+        heads: Iterator[Head],
+        slots: dict[str, list[int | None]],
+        starts: Starts,
+        wish: Wish,
+    ) -> list[tuple[Head, list[int | None]]]:
+        """Return the first keys with a slot free, and a start, each with its free slots.
+
+        :param slots: What is known of keys so far.
+        """
+        lines: list[tuple[Head, list[int | None]]] = []
+        heads = (
+            head for head in heads if slots.get(head.key, True) and not starts.are_spent(head.key)
+        )
         at_once = max(KEYS_AT_ONCE, _sought(wish))
         # With a line for each free thread, every head that was not asked about comes later.
         while len(lines) < _sought(wish):
@@ -147,20 +188,24 @@ class LimitedWork:
             slots |= self._slots([head for head in asked if head.key not in slots], wish)
             # A key that waits in several queues has one line in each, and its slots once.
             lines += [
-                _Line(head, slots[head.key], self.keys, now) for head in asked if slots[head.key]
+                (head, slots[head.key])
+                for head in asked
+                if slots[head.key] and starts.has_one_for(head.key)
             ]
         return lines
 
     def _slots(self, heads: list[Head], wish: Wish) -> dict[str, list[int | None]]:
         """Return the slots of keys that are free; None stands for one that needs none."""
         groups = _groups(wish)
-        most = {head.key: _most(head.key, groups) for head in heads}
-        slots: dict[str, list[int | None]] = {key: [] for key in most}
-        bound = {key: limit for key, limit in most.items() if limit is not None}
+        lanes = {head.key: lane_of(head.key, groups) for head in heads}
+        slots: dict[str, list[int | None]] = {key: [] for key in lanes}
+        bound = {key: lane.most for key, lane in lanes.items() if lane and lane.most is not None}
         for key, free in self.permits.free(bound).items():
             slots[key] += self._shuffled(free)
-        for head in self._wanted([head for head in heads if head.key not in bound], wish):
-            slots[head.key] = [None] * _sought(wish)
+        known = [key for key, lane in lanes.items() if lane and lane.most is None]
+        strange = [head for head in heads if lanes[head.key] is None]
+        for key in [*known, *(head.key for head in self._wanted(strange, wish))]:
+            slots[key] = [None] * _sought(wish)
         return slots
 
     def _wanted(self, heads: list[Head], wish: Wish) -> list[Head]:
@@ -191,20 +236,33 @@ class LimitedWork:
 
 @dataclass(slots=True)
 class _Line:
-    """The due jobs of one key, as far as there are slots for them."""
+    """The due jobs of one key, as far as there are slots and starts for them."""
 
     head: Head
     slots: list[int | None]
+    allowance: Allowance | None
     keys: WaitingKeys
     now: Moment
+    sieve: Sieve | None = None
     _behind: list[Head] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a slot for its next job, and a start."""
+        return bool(self.slots) and (self.allowance is None or self.allowance.left > 0)
+
+    def pick(self) -> _Pick:
+        """Return its next job, with a slot."""
+        if self.allowance is not None:
+            self.allowance.left -= 1
+        return _Pick(self.head, self.slots.pop())
 
     def next(self) -> bool:
         """Go to the key's next job. Return whether there is one, and a slot for it."""
-        if not self.slots:
+        if not self.is_open:
             return False
         if self._behind is None:
-            self._behind = self.keys.behind(self.head, len(self.slots), self.now)
+            self._behind = self.keys.behind(self.head, len(self.slots), self.now, self.sieve)
         if not self._behind:
             return False
         self.head = self._behind.pop(0)
@@ -246,11 +304,11 @@ def _picked(
         if not isinstance(first, _Line):
             picked.append(_Place(first, start))
             turns.served(share, waiting)
-        elif first.slots:
+        elif first.is_open:
             if is_ahead and not _may_wait(first.head, len(picked), wish, groups):
                 # It waits for a thread, and nothing that is claimed ahead overtakes it.
                 break
-            picked.append(_Place(_Pick(first.head, first.slots.pop()), start))
+            picked.append(_Place(first.pick(), start))
             turns.served(share, waiting)
         heapq.heappop(waiting[share])
         # A key's second job waits for the next claim, where it costs a question to learn which.
@@ -261,35 +319,32 @@ def _picked(
     return picked
 
 
-def _may_wait(head: Head, place: int, wish: Wish, groups: Mapping[str, int]) -> bool:
+def _sieve(paused: Paused, wish: Wish) -> Sieve:
+    """Return what leaves out the jobs that are held back, and the keys that hold no others."""
+    tasks: dict[str, set[str]] = defaultdict(set)
+    for name, lane in wish.lanes.items():
+        tasks[lane.group].add(name)
+    held = [group for group, names in tasks.items() if names <= paused.tasks]
+
+    def may_be_wanted(key: str) -> bool:
+        return not any(key == group or key.startswith(f"{group}:") for group in held)
+
+    return Sieve(may_be_wanted, lambda row: not paused.holds(row), not_held(paused))
+
+
+def _may_wait(head: Head, place: int, wish: Wish, groups: Mapping[str, Lane]) -> bool:
     """Whether a limited job is claimed for a thread that is at work still."""
-    return (
-        place < wish.at_most + wish.limited_ahead and _group(head.key, groups) in wish.short_groups
-    )
+    is_near = place < wish.at_most + wish.limited_ahead
+    return is_near and group_of(head.key, groups) in wish.short_groups
 
 
-def _groups(wish: Wish) -> dict[str, int]:
-    return {limit.group: limit.most for limit in wish.limits.values()}
+def _groups(wish: Wish) -> dict[str, Lane]:
+    return {lane.group: lane for lane in wish.lanes.values()}
 
 
 def _sought(wish: Wish) -> int:
     """Return how many limited jobs are looked for: one even where no thread is free for it."""
     return max(1, wish.at_most + wish.limited_ahead)
-
-
-def _most(key: str, groups: Mapping[str, int]) -> int | None:
-    """Return how many jobs of a key run at once."""
-    group = _group(key, groups)
-    return None if group is None else groups[group]
-
-
-def _group(key: str, groups: Mapping[str, int]) -> str | None:
-    """Return the group of a key, ``group`` or ``group:value``: the longest that has a limit."""
-    while key not in groups:
-        key, colon, _ = key.rpartition(":")
-        if not colon:
-            return None
-    return key
 
 
 def _comes_before(last: tuple[t.Any, ...]) -> Callable[[Head], bool]:

@@ -7,19 +7,21 @@ import typing as t
 from pymongo import UpdateOne
 
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
-from ..outcome import Again, Dead, Done, Outcome, Snoozed, cancelled
+from ..outcome import Again, Dead, Done, HandedBack, Outcome, Snoozed, cancelled
 from .cancels import NOT_ASKED, is_asked
 from .connection import answering
 from .documents import changed, freed_key, held_by, history_of, update_of, with_entry
 
 if t.TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pymongo.collection import Collection
 
+    from ..clock import Moment
+
 Ending: t.TypeAlias = tuple[Job, Outcome]
 
-BACK = (Again, Snoozed)
+BACK = (Again, Snoozed, HandedBack)
 """The outcomes with which a job goes back to wait."""
 
 
@@ -126,9 +128,12 @@ def _ending(job: Job, outcome: Outcome) -> Document:
             fields = _ended(outcome, DEAD) | _failed(job, outcome) | {"dead_reason": outcome.reason}
             return update_of(fields, freed_key(row))
         case Again():
-            return update_of(_back(outcome) | _failed(job, outcome))
+            return update_of(_back(outcome, outcome.run_at) | _failed(job, outcome))
         case Snoozed():
-            return update_of(_back(outcome) | {"attempts": row["attempts"] - 1})
+            return update_of(_back(outcome, outcome.run_at) | _uncounted(row))
+        case HandedBack():
+            unbegun = _uncounted(row) | {"started_at": None}
+            return update_of(_back(outcome, row["run_at"]) | unbegun)
         case _:
             t.assert_never(outcome)
 
@@ -142,15 +147,19 @@ def _ended(outcome: Done | Dead, state: str) -> Document:
     }
 
 
-def _back(outcome: Again | Snoozed) -> Document:
+def _back(outcome: Again | Snoozed | HandedBack, run_at: Moment) -> Document:
     return {
         "state": PENDING,
-        "run_at": outcome.run_at,
+        "run_at": run_at,
         "updated_at": outcome.at,
         "claimed_at": None,
         "claimed_by": None,
         "heartbeat_at": None,
     }
+
+
+def _uncounted(row: Mapping[str, t.Any]) -> Document:
+    return {"attempts": row["attempts"] - 1}
 
 
 def _failed(job: Job, outcome: Again | Dead) -> Document:

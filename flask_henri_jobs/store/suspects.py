@@ -38,12 +38,22 @@ class Suspects:
 
     INDEXES: t.ClassVar[tuple[Index, ...]] = (SUSPECTS,)
 
-    def due(self, queues: Sequence[str], names: Names[str], now: Moment) -> list[Document]:
+    def due(
+        self,
+        queues: Sequence[str],
+        names: Names[str],
+        now: Moment,
+        *,
+        not_of: Sequence[str] = (),
+    ) -> list[Document]:
         """Return the next suspects.
 
         :param names: Of these tasks only: any other would end as unknown here.
+        :param not_of: Tenants that are paused.
         """
-        which = {"queue": {"$in": list(queues)}, "name": {"$in": list(names)}}
+        which: Document = {"queue": {"$in": list(queues)}, "name": {"$in": list(names)}}
+        if not_of:
+            which["tenant"] = {"$nin": list(not_of)}
         with answering("the suspects"):
             return list(
                 self.jobs.find(

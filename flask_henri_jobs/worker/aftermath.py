@@ -11,6 +11,7 @@ from ..finishing import Finisher
 from ..job import DEAD, DONE, PENDING
 from ..log import logger
 from ..logs import about
+from ..outcome import HandedBack
 from ..registry import Registry
 from ..store.tallies import Ended
 
@@ -72,7 +73,12 @@ class Aftermath:
         self.count(settled.job for settled in fresh if settled.job is not None)
 
     def _ring_for_put_back(self, group: Sequence[Settled]) -> None:
-        rows = [settled.job.row for settled in group if settled.job is not None]
+        rows = [
+            settled.job.row
+            for settled in group
+            # What was handed back waits for a pause to end, or a start: others could not begin it.
+            if settled.job is not None and not isinstance(settled.ending.outcome, HandedBack)
+        ]
         if back := [row for row in rows if row["state"] == PENDING]:
             self._store.wakeups.ring_for(back)
             if self._alarm is not None:

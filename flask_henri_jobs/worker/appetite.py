@@ -6,7 +6,7 @@ import time
 import typing as t
 
 from ..clock import steady_seconds
-from ..store.claims import Wish
+from ..store.wish import Wish
 from .pace import (
     AHEAD_SECONDS,
     LIMITED_AHEAD_SECONDS,
@@ -20,8 +20,8 @@ if t.TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..job import Document, Job
-    from ..limit import Limit
     from ..queues import QueueTurns
+    from ..rate import Lane
     from .strangers import Strangers
     from .threads import Threads
 
@@ -39,13 +39,13 @@ class Appetite:
         self,
         runner: str,
         queues: QueueTurns,
-        limits: Mapping[str, Limit],
+        lanes: Mapping[str, Lane],
         threads: Threads,
         strangers: Strangers,
     ) -> None:
         self._runner = runner
         self._queues = queues
-        self._limits = limits
+        self._lanes = lanes
         self._threads = threads
         self._strangers = strangers
         self._pace = Pace()
@@ -109,25 +109,28 @@ class Appetite:
             short_groups=short_groups,
             takes=ahead.takes,
             wanted=self._is_wanted,
-            limits=self._limits,
+            lanes=self._lanes,
             rung=rung,
             simple=self._simple_tasks() if rung and free == self._threads.count else (),
         )
 
     def _simple_tasks(self) -> list[str]:
-        return [name for name in self._strangers.known if name not in self._limits]
+        return [name for name in self._strangers.known if name not in self._lanes]
 
     @property
     def _ahead_seconds(self) -> float:
         return AHEAD_SECONDS * self._threads.count
 
     def _short_groups(self) -> set[str]:
-        """The groups of which jobs were seen, and short ones only."""
+        """The groups of which jobs were seen, and short ones only.
+
+        Those of rates are not among them: of a start that is free, others would wait for a thread.
+        """
         longest: dict[str, float] = {}
-        for name, limit in self._limits.items():
-            seconds = self._pace.of(name)
+        for name, lane in self._lanes.items():
+            seconds = None if lane.rate else self._pace.of(name)
             if seconds is not None:
-                longest[limit.group] = max(seconds, longest.get(limit.group, 0.0))
+                longest[lane.group] = max(seconds, longest.get(lane.group, 0.0))
         return {group for group, seconds in longest.items() if seconds <= LONGEST_LIMITED_AHEAD}
 
     def _is_wanted(self, row: Document) -> bool:

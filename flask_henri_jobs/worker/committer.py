@@ -14,7 +14,7 @@ from .. import signals
 from ..errors import StoreUnavailable
 from ..job import DEAD
 from ..log import logger
-from ..outcome import Again, Dead, Done, Snoozed, cancelled
+from ..outcome import Again, Dead, Done, HandedBack, Snoozed, cancelled
 from ..signals import emit_cancelled, emit_safely
 from .loop import Loop
 from .outcome_log import OutcomeLog
@@ -256,6 +256,9 @@ def _send(settled: Settled, app: Flask) -> None:
             emit_safely(signals.job_retried, app, **failed)
         case Snoozed():
             emit_safely(signals.job_snoozed, app, job=job)
+        case HandedBack():
+            # Nothing happened to it: it is told of when it begins.
+            pass
         case Dead(reason=reason):
             if ending.raised is not None:
                 emit_safely(signals.job_failed, app, **failed)

@@ -87,7 +87,7 @@ class Feeder:
         if jobs and self._threads.idle:
             # The thread that has the job gets the interpreter before the next look does.
             return YIELD_SECONDS if rung else 0.0
-        return self._until_next_look
+        return min(self._until_next_look, self._store.claims.look_in())
 
     @property
     def has_none(self) -> bool:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from ..durations import to_text
 from ..log import logger
 from ..logs import about
-from ..outcome import Again, Dead, Done, Snoozed
+from ..outcome import Again, Dead, Done, HandedBack, Snoozed
 
 if t.TYPE_CHECKING:
     from ..job import Job
@@ -54,6 +54,8 @@ def _tell(settled: Settled, job: Job) -> None:
             )
         case Snoozed(at=at, run_at=run_at):
             logger.info("%s snoozes for %s (job %s)", job.name, _about(run_at - at), job.id)
+        case HandedBack():
+            logger.debug("%s is put back to its place, not begun (job %s)", job.name, job.id)
         case Again(at=at, run_at=run_at):
             logger.warning(
                 "Attempt %d of %d at %s failed, and the next is due in %s: %s (job %s)",

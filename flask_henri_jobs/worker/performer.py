@@ -8,10 +8,11 @@ from functools import partial
 from ..clock import steady_seconds
 from ..log import logger
 from ..logs import about
-from ..outcome import Snoozed
+from ..outcome import HandedBack, Snoozed
 from ..store.cancels import is_asked
 from .committer import Settled
 from .execution import Ending, Execution
+from .gate import Leave
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +28,8 @@ if t.TYPE_CHECKING:
     from .appetite import Appetite
     from .attempts import Attempts, RunningAttempt
     from .committer import Announcer, Committer
+    from .gate import Gate
     from .holdings import Holdings
-    from .keeper import Keeper
     from .loop import Outages
     from .marks import Marks
     from .reporting import Reporter
@@ -49,7 +50,7 @@ class Performer:
         settings: Settings,
         now: Callable[[], Moment],
         *,
-        keeper: Keeper,
+        gate: Gate,
         attempts: Attempts,
         marks: Marks,
         appetite: Appetite,
@@ -68,7 +69,7 @@ class Performer:
         self._backoff = settings.backoff
         self._now = now
         self._policies = tasks.policies(settings.backoff)
-        self._keeper = keeper
+        self._gate = gate
         self._attempts = attempts
         self._marks = marks
         self._appetite = appetite
@@ -116,8 +117,12 @@ class Performer:
             )
 
     def _see_to(self, job: Job) -> bool:
-        if not self._keeper.may_begin(job):
+        leave = self._gate.leave_for(job)
+        if leave is Leave.LOST:
             self._let_others_have(job)
+            return True
+        if leave is Leave.NOT_NOW:
+            self._committer.hand_over(Ending(job, HandedBack(at=self._now())))
             return True
         attempt = self._attempts.begin(job)
         if self._holdings.is_cancelled(job) or is_asked(job.row):

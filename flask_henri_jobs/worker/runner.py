@@ -12,6 +12,7 @@ from ..errors import ThreadsStuck
 from ..ids import new_runner_id
 from ..log import logger
 from ..logs import about
+from ..outcome import HandedBack
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
 from .aftermath import Aftermath
@@ -22,6 +23,7 @@ from .awaited import Awaited
 from .cancels import Cancels
 from .committer import Announcer, Committer, Settled
 from .feeder import Feeder
+from .gate import Gate
 from .holdings import Holdings
 from .housekeeping import Duty, Housekeeping, tell_recovered
 from .keeper import Keeper
@@ -100,7 +102,7 @@ class Runner:
             self._wakeup.ring,
         )
         self._appetite = Appetite(
-            self.id, self._queues, tasks.limits(), self._threads, self._strangers
+            self.id, self._queues, tasks.lanes(), self._threads, self._strangers
         )
         self._alarm = Alarm(
             self._queues.selection,
@@ -143,7 +145,7 @@ class Runner:
             tasks,
             settings,
             store.clock.now,
-            keeper=self._keeper,
+            gate=Gate(self._keeper, store.pauses, store.rates, tasks.lanes()),
             attempts=self._attempts,
             marks=self._post.marks,
             appetite=self._appetite,
@@ -344,6 +346,10 @@ class Runner:
         # After all else: with --once the runner ends when it holds none, and the callback of their
         # batch is to be seen by then.
         self._holdings.drop(settled.ending.job for settled in group)
+        if any(isinstance(settled.ending.outcome, HandedBack) for settled in group):
+            # The last look did not see it wait, and does not know when its rate has a start free.
+            self._store.claims.limited.keys.freed()
+            self._wakeup.ring()
         if any(settled.ending.job.permit for settled in group):
             self._store.claims.limited.keys.freed()
             if self._threads.idle:

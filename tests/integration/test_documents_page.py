@@ -6,6 +6,7 @@ import logging
 import re
 import typing as t
 from collections import defaultdict
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from flask_henri_jobs import Batch, HenriJobs, Job, current_job
 from flask_henri_jobs.building import BatchOptions
 from flask_henri_jobs.job import Field
 from flask_henri_jobs.queues import QueueTurns
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from mongod import wait_until
 
 if t.TYPE_CHECKING:
@@ -27,6 +28,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "documents.md"
 COLLECTIONS = {
     "Jobs": "henri_jobs",
     "Permits": "henri_jobs_limits",
+    "Rates": "henri_jobs_rates",
+    "Pauses": "henri_jobs_pauses",
     "Batches": "henri_jobs_batches",
     "Schedules": "henri_jobs_schedules",
     "Runners": "henri_jobs_runners",
@@ -35,6 +38,7 @@ KINDS: dict[str, type] = {
     "text": str,
     "int": int,
     "moment": int,
+    "date": datetime,
     "bool": bool,
     "list of text": list,
     "document": dict,
@@ -48,7 +52,7 @@ def documented() -> dict[str, dict[str, str]]:
     return {
         COLLECTIONS[title]: dict(
             re.findall(
-                r"(?m)^\| `(\w+)` \| (text|int|moment|bool|list of text|document) \|", section
+                r"(?m)^\| `(\w+)` \| (text|int|moment|date|bool|list of text|document) \|", section
             )
         )
         for title, section in rows.items()
@@ -125,6 +129,7 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
     @jobs.task(
         name="record",
         concurrency={"limit": 1, "group": "records"},
+        rate="100/m",
         store_result=True,
         keep_logs=True,
     )
@@ -145,6 +150,7 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
         jobs.batches.cancel(batch_id)
         look()
 
+    jobs.pause(queue="elsewhere")
     record.using(tags=("order:42",)).delay()
     _lose_one(jobs)
     callbacks = BatchOptions(callback=record, on_success=record, on_failure=record)

@@ -12,7 +12,7 @@ import pytest
 from flask_henri_jobs.job import DEAD, DONE, PENDING, RUNNING
 from flask_henri_jobs.outcome import Again, Dead, Done, Failure
 from flask_henri_jobs.queues import QueueTurns
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable

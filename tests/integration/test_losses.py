@@ -10,7 +10,7 @@ from flask import Flask
 
 from faults import CLOSED, failing, faulty_client
 from flask_henri_jobs import HenriJobs, Job, signals
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.losses import Loss, Losses
 from flask_henri_jobs.worker.machine import own_traits, this_machine
 from mongod import wait_until
@@ -66,7 +66,7 @@ def claimed(jobs: HenriJobs, app: Flask) -> list[Job]:
 
     for _ in range(3):
         work.delay()
-    return jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
+    return jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, lanes=jobs.tasks.lanes()))
 
 
 def lost(begun: list[str], **how: t.Any) -> Loss:
@@ -113,7 +113,7 @@ def test_claim_that_lands_later(jobs: HenriJobs, claimed: list[Job], losses: Los
     # Which gives back the permits a moment later.
     wait_until(lambda: not jobs.state.store.permits.held(), "the permits")
 
-    late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, limits=jobs.tasks.limits()))
+    late = jobs.state.store.claims.take(Wish(runner=RUNNER, at_most=3, lanes=jobs.tasks.lanes()))
 
     assert len(late) == 3
     wait_until(lambda: states(jobs, claimed) == [("pending", 0)] * 3, "the second look")

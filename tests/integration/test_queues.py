@@ -12,7 +12,7 @@ from flask import Flask
 
 from flask_henri_jobs import HenriJobs
 from flask_henri_jobs.queues import QueueSelection, QueueTurns
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -184,7 +184,7 @@ def test_limited_work_ends_what_is_claimed_ahead(
     enqueue(shop, mail=5)
     turns = QueueTurns(QueueSelection.read(queues, "queues"))
     wish = Wish(
-        runner="host:1:runner", at_most=0, ahead=5, queues=turns, limits=shop.jobs.tasks.limits()
+        runner="host:1:runner", at_most=0, ahead=5, queues=turns, lanes=shop.jobs.tasks.lanes()
     )
     claims = shop.jobs.state.store.claims
 

@@ -135,6 +135,10 @@ def operates() -> None:
     t.assert_type(jobs.retry_all(queue="mail"), int)
     t.assert_type(jobs.delete_all(state="done"), int)
     t.assert_type(jobs.install(), list[str])
+    t.assert_type(jobs.pause(queue="mail").paused_at, datetime)
+    t.assert_type(jobs.pauses()[0].to_dict(), dict[str, str])
+    if resumed := jobs.resume(tenant="acme"):
+        t.assert_type(resumed.kind, str)
     jobs.run_worker(once=True, queues=["high", "low"], threads=2, grace="5s")
 
 

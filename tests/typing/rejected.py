@@ -98,6 +98,9 @@ jobs.list(limit="10")  # error
 jobs.list(sate="dead")  # error
 jobs.count(state={"$ne": "done"})  # error
 jobs.retry(None)  # error
+jobs.pause("mail")  # error
+jobs.pause(queue=7)  # error
+jobs.resume(task="mail")  # error
 jobs.cancel(7)  # error
 jobs.run_worker(True)  # error
 jobs.run_worker(threads="2")  # error

@@ -11,6 +11,7 @@ from bad_inputs import (
     BAD_FILTERS,
     BAD_IDS,
     BAD_OPTIONS,
+    BAD_PAUSES,
     BAD_SETTINGS,
     BAD_TASK_OPTIONS,
 )
@@ -80,6 +81,15 @@ def test_bad_filters(jobs: HenriJobs, filters: dict[str, t.Any], message: str) -
         with pytest.raises(InvalidFilter) as refused:
             ask(**filters)
         assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(("which", "message"), BAD_PAUSES)
+def test_bad_pauses(jobs: HenriJobs, which: dict[str, t.Any], message: str) -> None:
+    """X4: What is paused and resumed is one queue, task or tenant, by its name."""
+    for verb, ask in (("pause", jobs.pause), ("resume", jobs.resume)):
+        with pytest.raises(InvalidFilter) as refused:
+            ask(**which)
+        assert str(refused.value) == message.replace("jobs.pause", f"jobs.{verb}")
 
 
 @pytest.mark.parametrize(("job_id", "message"), BAD_IDS)

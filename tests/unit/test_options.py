@@ -18,8 +18,6 @@ from flask_henri_jobs.options import (
 from flask_henri_jobs.refused_options import (
     CELERY_ENQUEUE,
     CELERY_TASK,
-    LATER_ENQUEUE,
-    LATER_TASK,
 )
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
@@ -80,25 +78,6 @@ def test_chained(first: dict[str, t.Any], then: dict[str, t.Any], both: dict[str
     assert before == Overrides.read(first)
 
 
-@pytest.mark.parametrize("name", sorted(LATER_TASK))
-def test_later_options_of_a_task(name: str) -> None:
-    """What comes later is refused by its name, and does not read like a typing error."""
-    with pytest.raises(ConfigError) as refused:
-        TaskDefaults.read({name: "x"}, "the task a")
-
-    assert str(refused.value).startswith(
-        f"The option {name}= of the task a comes with a later version. "
-    )
-    assert "Did you mean" not in str(refused.value)
-
-
-@pytest.mark.parametrize("name", sorted(LATER_ENQUEUE))
-def test_later_options_of_an_enqueue(name: str) -> None:
-    """What comes later is refused by its name, chained too."""
-    with pytest.raises(ConfigError, match=f"The option {name}= of an enqueue comes with a later"):
-        Overrides().merged({name: "x"})
-
-
 @pytest.mark.parametrize("name", sorted(CELERY_TASK))
 def test_celery_options_of_a_task(name: str) -> None:
     """Celery's names are refused with ours."""
@@ -118,14 +97,9 @@ def test_celery_options_of_an_enqueue(name: str) -> None:
 
 
 def test_each_option_is_in_one_list() -> None:
-    """An option is known, or refused for one reason: what lands is taken from the later ones."""
-    for known, later, celery in (
-        (names_of(TaskOptions), LATER_TASK, CELERY_TASK),
-        (names_of(EnqueueOptions), LATER_ENQUEUE, CELERY_ENQUEUE),
-    ):
-        assert not known & later.keys()
-        assert not known & celery.keys()
-        assert not later.keys() & celery.keys()
+    """An option is known, or refused as Celery's."""
+    assert not names_of(TaskOptions) & CELERY_TASK.keys()
+    assert not names_of(EnqueueOptions) & CELERY_ENQUEUE.keys()
 
 
 @pytest.mark.parametrize("name", ["batch", "recurring", "after", "batch:7"])

@@ -13,8 +13,8 @@ from flask_henri_jobs import HenriJobs, StoreUnavailable, signals
 from flask_henri_jobs.finishing import Finisher
 from flask_henri_jobs.outcome import Again, Dead, Done, Failure, Outcome
 from flask_henri_jobs.queues import QueueTurns
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.tallies import Ended, Tallies
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.aftermath import Aftermath
 from flask_henri_jobs.worker.committer import Announcer, Settled
 from flask_henri_jobs.worker.execution import Ending

@@ -10,8 +10,8 @@ from flask_henri_jobs import HenriJobs, StoreUnavailable, UnknownBatch, signals
 from flask_henri_jobs.errors import InvalidFilter, JobBusy
 from flask_henri_jobs.queues import QueueTurns
 from flask_henri_jobs.store.batches import Batches
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.mongod import free_port
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable

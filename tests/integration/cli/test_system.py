@@ -86,8 +86,8 @@ def test_status(enqueue: Enqueue, run: Run, rows: Collection[Document], alive: A
 
     lines = [line.split() for line in run("status").stdout.splitlines()]
 
-    assert lines[0] == ["QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST", "DUE"]
-    assert lines[1] == ["default", "1", "0", "0", "1", "3h"]
+    assert lines[0] == ["QUEUE", "PENDING", "RUNNING", "DONE", "DEAD", "OLDEST", "DUE", "PAUSED"]
+    assert lines[1] == ["default", "1", "0", "0", "1", "3h", "-"]
     assert lines[2][:5] == ["high", "1", "0", "0", "0"]
     assert lines[4] == ["TASK", "WAITING", "KNOWN", "TO", "A", "WORKER"]
     assert sorted(lines[5:]) == [["other.task", "1", "yes"], ["shop.add", "1", "no"]]

@@ -14,9 +14,9 @@ from flask_henri_jobs.job import Job
 from flask_henri_jobs.outcome import Again, Dead, Done, Failure, Outcome, Snoozed
 from flask_henri_jobs.store.admin import Admin
 from flask_henri_jobs.store.cancels import NEVER_BEGUN
-from flask_henri_jobs.store.claims import Claims, Wish
 from flask_henri_jobs.store.leases import Leases
 from flask_henri_jobs.store.outcomes import Outcomes
+from flask_henri_jobs.store.wish import Wish
 from server_time import ServerTime
 
 if t.TYPE_CHECKING:
@@ -24,6 +24,7 @@ if t.TYPE_CHECKING:
     from pymongo.database import Database
 
     from flask_henri_jobs.job import Document
+    from flask_henri_jobs.store.claims import Claims
     from plans import Recorder
     from rows import Now, Stored
 

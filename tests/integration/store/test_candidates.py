@@ -8,7 +8,7 @@ import typing as t
 import pytest
 
 from claiming import claims_on, turns
-from flask_henri_jobs.limit import Limit
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import (
     CLAIM,
     MOST_QUEUES,
@@ -17,8 +17,8 @@ from flask_henri_jobs.store.candidates import (
     REMEMBERED_SECONDS,
     Candidates,
 )
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.documents import new_row
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -114,7 +114,7 @@ def test_claim_has_a_flat_cost(
     free = [row for row in rows if "concurrency_key" not in row and row["run_at"] <= now()]
     expected = in_order(free)
     claims = claims_on(jobs, now, candidates)
-    limits = {"limited": Limit("key", 1)}
+    lanes = {"limited": Lane("key", 1, None)}
     database["henri_jobs_limits"].insert_many(
         {"_id": f"key:{number}#0", "limit_key": f"key:{number}", "slot": 0} for number in range(50)
     )
@@ -122,7 +122,7 @@ def test_claim_has_a_flat_cost(
     for named in ([f"queue-{number:03}" for number in range(queues)], None):
         recorder.commands.clear()
 
-        wish = Wish(runner="me", queues=turns(named), at_most=50, limits=limits)
+        wish = Wish(runner="me", queues=turns(named), at_most=50, lanes=lanes)
         claimed = claims.take(wish)
 
         assert [job.id for job in claimed] == expected[:50]
@@ -394,6 +394,8 @@ def test_a_claim_in_one_round_trip_has_a_flat_cost(
     wish = Wish(runner="me", at_most=5, rung=frozenset({queue}), simple=simple)
     due = [row for row in rows if row["queue"] == queue and row["run_at"] <= now()]
     first = in_order([row for row in due if "concurrency_key" not in row])[0]
+    # What is paused is read apart, twice a second at most.
+    claims.pauses.for_a_claim()
     recorder.commands.clear()
     candidates.is_clear = True
 

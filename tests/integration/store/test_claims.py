@@ -13,10 +13,11 @@ from pymongo.errors import PyMongoError
 from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
-from flask_henri_jobs.limit import Limit
 from flask_henri_jobs.queues import QueueTurns
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.candidates import Candidates
-from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims, Wish
+from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ def test_at_most(claims: Claims, stored: Stored) -> None:
 
 def test_only_what_is_wanted(claims: Claims, stored: Stored) -> None:
     """A claim leaves alone what is not wanted, in other queues, not due, full or not waiting."""
-    limits = {"thumbnail": Limit("image", 1)}
+    lanes = {"thumbnail": Lane("image", 1, None)}
     claims.limited.permits.take([("image", 0, "another")], runner="host:2:r", token="another's")
     stored("wanted")
     stored("other name", name="report")
@@ -89,7 +90,7 @@ def test_only_what_is_wanted(claims: Claims, stored: Stored) -> None:
     stored("running", "running")
     stored("done", "done")
 
-    mine = wish(wanted=lambda row: row["name"] != "report", limits=limits)
+    mine = wish(wanted=lambda row: row["name"] != "report", lanes=lanes)
     assert ids(claims.take(mine)) == ["wanted"]
     assert claims.take(mine) == []
 
@@ -342,7 +343,7 @@ def test_two_claims_in_doubt(
     assert ids(claims.late()) == ["a", "b"]
 
 
-LIMITS = {"mail": Limit(group="mail", most=2)}
+LIMITS = {"mail": Lane("mail", 2, None)}
 
 
 def test_a_permit_that_cannot_be_given_back(
@@ -361,7 +362,7 @@ def test_a_permit_that_cannot_be_given_back(
 
     monkeypatch.setattr(Claims, "stamp", late)
     with failing(client, "delete", times=2, **CLOSED):
-        (found,) = claims.take(wish(limits=LIMITS))
+        (found,) = claims.take(wish(lanes=LIMITS))
 
     assert (found.id, found.permit is not None) == ("a", True)
     assert len(held(claims)) == 2
@@ -373,17 +374,17 @@ def test_permits_of_a_claim_without_effect(faulty: Faulty, stored: Stored) -> No
     """A5, L2: A claim that took its permits and then no job gives them back, once it is certain
     that it takes no effect any more."""
     client, claims = faulty
-    limits = {"mail": Limit(group="mail", most=1)}
+    limits = {"mail": Lane("mail", 1, None)}
     stored("a", concurrency_key="mail")
     with failing(client, "update", times=1, **CLOSED), pytest.raises(StoreUnavailable):
-        claims.take(wish(limits=limits))
+        claims.take(wish(lanes=limits))
     assert held(claims) == ["a"]
-    assert claims.take(wish(limits=limits)) == []
+    assert claims.take(wish(lanes=limits)) == []
 
     t.cast(Steady, claims.steady).seconds += 2 * CLAIM_SECONDS + 1
     claims.look_again()
 
-    assert ids(claims.take(wish(limits=limits))) == ["a"]
+    assert ids(claims.take(wish(lanes=limits))) == ["a"]
 
 
 def held(claims: Claims) -> list[str]:

@@ -11,8 +11,9 @@ import pytest
 from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
-from flask_henri_jobs.limit import Limit
-from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims, Wish
+from flask_henri_jobs.rate import Lane
+from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims
+from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,8 +54,8 @@ Faulty: t.TypeAlias = "tuple[MongoClient[Document], Claims]"
 
 
 def wish(at_most: int = 4, most: int = 1, **how: t.Any) -> Wish:
-    limits = {"mail": Limit("imports", most), "post": Limit("posts", 1)}
-    given = {"runner": "host:1:me", "queues": turns(["default"]), "limits": limits, **how}
+    lanes = {"mail": Lane("imports", most, None), "post": Lane("posts", 1, None)}
+    given = {"runner": "host:1:me", "queues": turns(["default"]), "lanes": lanes, **how}
     return Wish(at_most=at_most, **given)
 
 

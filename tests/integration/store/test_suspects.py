@@ -7,12 +7,12 @@ import typing as t
 import pytest
 
 from claiming import claims_on, permits_on
-from flask_henri_jobs.limit import Limit
 from flask_henri_jobs.queues import QueueTurns
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store import indexes
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.leases import Leases
 from flask_henri_jobs.store.suspects import Suspects
+from flask_henri_jobs.store.wish import Wish
 from server_time import ServerTime
 
 if t.TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_limited_suspect(
     has no key counts to the group's own bucket (L5)."""
     stored("a", "running", concurrency_key=key)
     leases.recover_from(RUNNER, "was killed")
-    wish = Wish(runner="host:2:other", at_most=1, limits={"mail": Limit("mail", 1)})
+    wish = Wish(runner="host:2:other", at_most=1, lanes={"mail": Lane("mail", 1, None)})
     leases.permits.take([("mail", 0, "b")], runner="host:3:x", token="theirs")
     assert claims.take_suspect(wish, ["mail"]) == []
 

@@ -8,9 +8,9 @@ import typing as t
 import pytest
 
 from claiming import claims_on, turns
-from flask_henri_jobs.limit import Limit
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.store.waiting_keys import WaitingKeys
+from flask_henri_jobs.store.wish import Wish
 from rows import START, row_of_state
 
 if t.TYPE_CHECKING:
@@ -25,7 +25,7 @@ if t.TYPE_CHECKING:
     from rows import Now, Stored
 
 KEYS = 1_000
-IMPORTS = {"mail": Limit("imports", 1)}
+IMPORTS = {"mail": Lane("imports", 1, None)}
 
 
 class Steady:
@@ -59,7 +59,7 @@ def ids(heads: Iterable[Head]) -> list[str]:
 
 
 def wish(at_most: int = 4, **how: t.Any) -> Wish:
-    given = {"queues": turns(["default"]), "limits": IMPORTS, **how}
+    given = {"queues": turns(["default"]), "lanes": IMPORTS, **how}
     return Wish(runner="host:1:me", at_most=at_most, **given)
 
 
@@ -182,10 +182,10 @@ def test_a_taken_key_goes_on(jobs: Collection[Document], now: Now) -> None:
     """L2, Q2: a claim takes as many of a key as it has slots, in order, and none of a full one."""
     claims = claims_on(jobs, now)
     jobs.insert_many(waiting(n, "imports:1") for n in range(6))
-    three = {"mail": Limit("imports", 3)}
+    three = {"mail": Lane("imports", 3, None)}
 
-    assert ids_of(claims.take(wish(limits=three))) == ["000000", "000001", "000002"]
-    assert claims.take(wish(limits=three)) == []
+    assert ids_of(claims.take(wish(lanes=three))) == ["000000", "000001", "000002"]
+    assert claims.take(wish(lanes=three)) == []
 
 
 def test_a_full_key_holds_back_nobody_else(
@@ -206,6 +206,8 @@ def test_a_full_key_holds_back_nobody_else(
             waiting(10_003, "", concurrency_key=None, name="post"),
         ]
     )
+    # What is paused is read apart, twice a second at most.
+    claims.pauses.for_a_claim()
     recorder.commands.clear()
 
     assert ids_of(claims.take(wish())) == expected

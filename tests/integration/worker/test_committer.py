@@ -12,7 +12,7 @@ from faults import CLOSED, LOST_REPLY, failing
 from flask_henri_jobs import HenriJobs, Job, signals
 from flask_henri_jobs.errors import StoreUnavailable
 from flask_henri_jobs.outcome import Again, Dead, Done, Failure, Outcome, Snoozed
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker import loop
 from flask_henri_jobs.worker.committer import (
     MOST_AT_ONCE,

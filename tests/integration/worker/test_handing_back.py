@@ -10,7 +10,8 @@ import pytest
 
 from faults import CLOSED, LOST_REPLY, failing
 from flask_henri_jobs import HenriJobs, current_job
-from flask_henri_jobs.store.claims import Wish, _Doubt
+from flask_henri_jobs.store.claims import _Doubt
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.runner import Runner
 from mongod import wait_until
 

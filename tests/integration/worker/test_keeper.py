@@ -10,7 +10,7 @@ import pytest
 from pymongo import MongoClient
 
 from faults import APP_NAME, CLOSED, failing
-from flask_henri_jobs.store.claims import Wish
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker import keeper as keeping
 from flask_henri_jobs.worker.attempts import Attempts
 from flask_henri_jobs.worker.holdings import Holdings
@@ -92,9 +92,9 @@ def claim(
     def claim(count: int) -> list[Job]:
         work.delay_many([{}] * count)
         known_at = holdings.now()
-        limits = jobs.tasks.limits()
+        limits = jobs.tasks.lanes()
         store.claims.look_again()
-        claimed = store.claims.take(Wish(runner="host:1:us", at_most=count, limits=limits))
+        claimed = store.claims.take(Wish(runner="host:1:us", at_most=count, lanes=limits))
         holdings.add(claimed, known_at)
         return claimed
 
@@ -201,7 +201,7 @@ def test_a_copy_of_an_earlier_claim(
     seconds.now += STUCK_AFTER
     store.claims.hand_back([old])
     store.claims.look_again()
-    (new,) = store.claims.take(Wish(runner="host:1:us", at_most=1, limits={}))
+    (new,) = store.claims.take(Wish(runner="host:1:us", at_most=1, lanes={}))
     holdings.add([new], holdings.now())
 
     assert not keeper.may_begin(old)

@@ -10,8 +10,8 @@ from pymongo.errors import OperationFailure
 from faults import CLOSED, LOST_REPLY, failing
 from flask_henri_jobs import HenriJobs, StoreUnavailable
 from flask_henri_jobs.clock import Reading
-from flask_henri_jobs.store.claims import Wish
 from flask_henri_jobs.store.documents import new_row
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.strangers import (
     FIRST_WAIT_MS,
     LEFT_ALONE_MS,

@@ -6,15 +6,15 @@ import typing as t
 
 import pytest
 
-from flask_henri_jobs.limit import Limit
 from flask_henri_jobs.queues import QueueTurns
+from flask_henri_jobs.rate import Lane
 from flask_henri_jobs.worker.appetite import Appetite
 from flask_henri_jobs.worker.pace import LIMITED_AHEAD_SECONDS
 
 LIMITS = {
-    "resize": Limit("images", 2),
-    "convert": Limit("images", 2),
-    "report": Limit("reports", 1),
+    "resize": Lane("images", 2, None),
+    "convert": Lane("images", 2, None),
+    "report": Lane("reports", 1, None),
 }
 THREADS = 4
 

@@ -105,6 +105,8 @@ class Performer:
         seconds = steady_seconds() - attempt.began
         execution = attempt.execution or self._execution(attempt)
         ending = execution.ended(raised, None, seconds)
+        # The thread still has its mark.
+        ending.mark = None
         # First: once the thread is counted out the runner may be on its way to its end.
         self._committer.hand_over(ending)
         self._on_stuck(attempt.thread)
@@ -145,9 +147,11 @@ class Performer:
         mark = self._marks.begin(attempt.job.row["_id"])
         try:
             attempt.execution = self._execution(attempt)
+            attempt.execution.mark = mark
             return attempt.execution.run()
         finally:
-            self._marks.end(mark)
+            # It has its mark until the outcome is stored: were that lost, it would run again.
+            self._marks.returned(mark)
             self._appetite.note(attempt.job.name, steady_seconds() - attempt.began)
 
     def _hand_over(self, attempt: RunningAttempt, ending: Ending) -> bool:
@@ -155,6 +159,8 @@ class Performer:
         if self._attempts.end(attempt):
             self._committer.hand_over(ending)
             return True
+        if ending.mark is not None:
+            self._marks.end(ending.mark)
         with about(attempt.job):
             logger.warning("%r has ended after it was given up; that changes nothing.", attempt.job)
         return False

@@ -29,6 +29,14 @@ if t.TYPE_CHECKING:
 MOST_RECOVERED = 100
 
 
+SOUND: t.Final[Document] = {
+    "_id": {"$type": "string"},
+    "claim_token": {"$type": "string"},
+    "attempts": {"$type": "number"},
+    "max_attempts": {"$type": "number"},
+}
+"""Matches what can be put back: one that some other program spoilt must keep no other from it."""
+
 WHILE = "while performing this job"
 AFTER = "after performing this job, before its outcome was stored"
 
@@ -93,7 +101,7 @@ class Leases:
         if self.clock.calm_for() < stuck_after and not at_once:
             return []
         before = self.clock.now() - millis(stuck_after)
-        which = {"state": RUNNING, "heartbeat_at": {"$lt": before}}
+        which = {"state": RUNNING, "heartbeat_at": {"$lt": before}} | SOUND
         with answering("a recovery"):
             stuck = self.jobs.find(which, limit=MOST_RECOVERED, hint=CLAIM.name)
             return self._put_back(list(stuck), f"stopped answering {WHILE}.")

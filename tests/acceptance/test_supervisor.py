@@ -14,6 +14,7 @@ import pytest
 
 import fleet_app
 from faults import CLOSED, failing
+from flask_henri_jobs.worker.performer import CHILD_RETURNED
 from fleet import Start, is_alive, stored, wait_for_start, wait_for_state
 from mongod import wait_until
 
@@ -275,6 +276,17 @@ def test_orphans(start: Start, database: Database[Document]) -> None:
 
     worker.process.terminate()
     assert worker.ended() == 0
+
+
+def test_child_that_returns(start: Start, database: Database[Document]) -> None:
+    """W9: a process that a task forked ends where it returns; the job has one outcome."""
+    start("-t", "2")
+    jobs = [fleet_app.fork.delay() for _ in range(3)]
+
+    for job in jobs:
+        assert wait_for_state(database, job.id, "done")["attempts"] == 1
+    codes = [note["code"] for note in database["notes"].find({"code": {"$exists": True}})]
+    assert codes == [CHILD_RETURNED] * 3
 
 
 def test_killed_supervisor(start: Start, database: Database[Document]) -> None:

@@ -287,8 +287,9 @@ def test_rings_are_heard(
         wakeups.ring("mail")
         listener.hears("mail")
         assert tail.is_open
-    wakeups.ring("late")
     with tail.heard_by(again := Listener()):
+        again.has_opened()
+        wakeups.ring("late")
         again.hears("late")
 
     assert not listener.has_heard("late")

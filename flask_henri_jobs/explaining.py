@@ -13,10 +13,11 @@ from .queues import QueueSelection
 from .rate import lane_of
 from .reason import MOST_IN_FRONT
 from .redaction import marked
+from .store.wish import MOST_ATTEMPTS
 from .tenant import is_visible, tenant_in_scope
 
 if t.TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from .app_state import AppState
     from .clock import Moment
@@ -43,6 +44,8 @@ def explain(state: AppState, job: Job) -> list[Reason]:
 
     What is true of this moment alone, such as a key that is full, is named once the job is due.
     """
+    if spoilt := spoilt_fields(job.row):
+        return [reason.spoilt(spoilt)]
     now = state.store.clock.now()
     shown = _shown(state, job)
     if job.state == RUNNING:
@@ -58,6 +61,26 @@ def explain(state: AppState, job: Job) -> list[Reason]:
     ]
 
 
+def spoilt_fields(row: Mapping[str, t.Any]) -> list[str]:
+    """Return the fields for which a job that waits or runs is claimed, or put back, by nobody."""
+    if row.get("state") not in {PENDING, RUNNING}:
+        return []
+    due = dict(_TYPES)
+    if row["state"] == RUNNING:
+        due["heartbeat_at"] = (int, float)
+    spoilt = [name for name, types in due.items() if not isinstance(row.get(name), types)]
+    return spoilt or ([] if abs(row["attempts"]) < MOST_ATTEMPTS else ["attempts"])
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "queue": (str,),
+    "priority": (int, float),
+    "run_at": (int, float),
+    "attempts": (int, float),
+}
+
+
 def _shown(state: AppState, job: Job) -> Job:
     """Return a job without what its task redacts."""
     task = state.tasks.find(job.name)
@@ -66,7 +89,7 @@ def _shown(state: AppState, job: Job) -> Job:
 
 
 def _in_hand(state: AppState, job: Job, now: Moment) -> Reason:
-    heard = int(job.row["heartbeat_at"] or 0)
+    heard = int(job.row["heartbeat_at"])
     if now - heard <= SILENT_BEATS * millis(state.settings.heartbeat):
         return reason.running(job)
     return reason.silent(job, to_datetime(heard + millis(state.settings.stuck_after)))
@@ -81,7 +104,7 @@ def _of_the_clock(job: Job, now: Moment) -> Iterator[Reason]:
 
 def _of_its_time(job: Job, now: Moment) -> Iterator[Reason]:
     expires_at = job.row.get("expires_at")
-    if expires_at is not None and expires_at <= now:
+    if isinstance(expires_at, int | float) and expires_at <= now:
         yield reason.expired(job)
 
 

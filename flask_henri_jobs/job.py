@@ -109,6 +109,16 @@ def _tags(value: t.Any) -> tuple[str, ...]:
     return tuple(value or ())
 
 
+def entries_of(history: t.Any) -> list[Document]:
+    """Return the entries of a stored history; none of one that some other program spoilt."""
+    try:
+        entries = json.loads(history) if history else []
+    except (TypeError, ValueError):
+        return []
+    listed = entries if isinstance(entries, list) else []
+    return [entry for entry in listed if isinstance(entry, dict)]
+
+
 def _history(value: t.Any) -> list[PastAttempt]:
     return [
         PastAttempt(
@@ -118,7 +128,7 @@ def _history(value: t.Any) -> list[PastAttempt]:
             message=_optional_text(entry.get("message")),
             runner=_optional_text(entry.get("runner")),
         )
-        for entry in (json.loads(value) if value else [])
+        for entry in entries_of(value)
     ]
 
 

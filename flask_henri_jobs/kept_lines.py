@@ -26,6 +26,7 @@ MOST_BYTES = 64 * 1024
 """Of the messages of all lines together, in UTF-8."""
 
 MOST_LINE_BYTES = 4 * 1024
+MOST_NAME_BYTES = 256
 
 _traceback_of = logging.Formatter().formatException
 
@@ -60,8 +61,8 @@ class KeptLines:
         line: Document = {
             "at": self._now(),
             "attempt": self._attempt,
-            "level": record.levelname,
-            "logger": record.name,
+            "level": cut(record.levelname, MOST_NAME_BYTES),
+            "logger": cut(record.name, MOST_NAME_BYTES),
             "message": cut(message, MOST_LINE_BYTES),
         }
         with self._lock:

@@ -13,12 +13,13 @@ from .batch_operations import BatchOperations
 from .cancelling import cancel
 from .checks import checked_name
 from .durations import millis, to_duration
-from .errors import InvalidFilter, UnknownJob
+from .errors import InvalidFilter
 from .explaining import explain
 from .job import DEAD, DONE
 from .pause import KINDS, QUEUE, TASK, TENANT, Paused
 from .signals import emit
 from .store.filters import JobFilter
+from .store.lookup import unknown
 from .store.transactions import after_commit
 from .tenant import is_visible, refuse_in_scope, tenant_in_scope, visible_tenant
 
@@ -158,7 +159,7 @@ class Operations:
         """
         job = self.get(job_id)
         if job is None:
-            raise _unknown(job_id)
+            raise unknown(job_id)
         return explain(self.state, job)
 
     def pause(self, **which: t.Unpack[Pausable]) -> Pause:
@@ -242,7 +243,7 @@ class Operations:
         job_id = self._reachable(job_id)
         job = self.state.store.admin.delete(job_id)
         if job is None:
-            raise _unknown(job_id)
+            raise unknown(job_id)
         return _told_deleted(job)
 
     def delete_all(self, **filters: t.Unpack[JobFilters]) -> int:
@@ -299,7 +300,7 @@ class Operations:
         """Return the id of a job, unless it is another tenant's (T2)."""
         checked = _checked_id(job_id)
         if tenant_in_scope() is not None and self.get(checked) is None:
-            raise _unknown(checked)
+            raise unknown(checked)
         return checked
 
 
@@ -326,10 +327,6 @@ _PAUSABLE = {QUEUE: "queue", TASK: "name", TENANT: "tenant"}
 def _selected(filters: JobFilters) -> JobFilter:
     which = JobFilter.read(**filters)
     return replace(which, tenant=visible_tenant(which.tenant))
-
-
-def _unknown(job_id: str) -> UnknownJob:
-    return UnknownJob(f"There is no job {job_id}.")
 
 
 def _told_deleted(job: Job) -> Job:

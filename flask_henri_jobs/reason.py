@@ -36,6 +36,11 @@ class Kind(t.NamedTuple):
 
 
 REASONS: dict[str, Kind] = {
+    "spoilt": Kind(
+        "Another program has stored it as no job is, and every runner passes it by",
+        ("fields",),
+        "Mend these fields in the database, or 'flask jobs delete' it.",
+    ),
     "not_due": Kind(
         "Its moment has not come: it was enqueued for later, or waits after an attempt that failed",
         ("until", "attempt", "error"),
@@ -147,6 +152,12 @@ class Reason:
         for name, value in self.facts.items():
             put_plain(plain, name, value)
         return plain
+
+
+def spoilt(fields: Sequence[str]) -> Reason:
+    """Return that some fields of a job are of no type that a job has."""
+    text = f"It is passed by: its {', '.join(fields)} cannot be a job's."
+    return _reason("spoilt", text, fields=list(fields))
 
 
 def ended(job: Job) -> Reason:

@@ -719,7 +719,7 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
     (["show"], "Missing argument 'ID'.", 2),
     (
         ["show", '{"$gt": ""}'],
-        'There is no job {"$gt": ""}. It was deleted, or pruned after its end.',
+        'There is no job {"$gt": ""}. It was deleted, or pruned some time after its end.',
         1,
     ),
     (["show", "x" * 513], f"Invalid value for 'ID': The name is 513 bytes long. {NAME}", 2),
@@ -756,7 +756,11 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
         2,
     ),
     (["explain"], "Missing argument 'ID'.", 2),
-    (["explain", "nope"], "There is no job nope.", 1),
+    (
+        ["explain", "nope"],
+        "There is no job nope. It was deleted, or pruned some time after its end.",
+        1,
+    ),
     (["cancel"], "Missing argument 'ID...'.", 2),
     (
         ["cancel", "nope"],
@@ -764,7 +768,11 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
         1,
     ),
     (["delete", "--yes"], "Nothing says which jobs. Give their ids, or a filter.", 2),
-    (["delete", "nope"], "There is no job nope.", 1),
+    (
+        ["delete", "nope"],
+        "There is no job nope. It was deleted, or pruned some time after its end.",
+        1,
+    ),
     (
         ["delete", "running-1"],
         (

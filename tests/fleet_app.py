@@ -142,6 +142,15 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
+@jobs.task(name="fork")
+def fork() -> None:
+    """Leave the child to itself, which returns from here as this process does."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        note(code=os.waitstatus_to_exitcode(status))
+
+
 @jobs.task(name="orphan")
 def orphan() -> None:
     """Leave a process behind that nobody waits for."""

@@ -235,12 +235,13 @@ def test_sizes(path: Path) -> None:
     assert text.count("\n") <= 400
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef) and node.name not in {"HenriJobs", "Operations"}:
-            public = [
+            # A property and its setter are one.
+            public = {
                 item.name
                 for item in node.body
                 if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
                 and not item.name.startswith("_")
-            ]
+            }
             assert len(public) <= 12, f"{node.name}: {public}"
 
 

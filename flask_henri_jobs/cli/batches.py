@@ -55,7 +55,7 @@ def list_(jobs: HenriJobs, *, as_json: bool, **which: t.Any) -> None:
         print_json([batch.to_dict() for batch in found])
         return
     now = server_time(jobs)
-    titles = ("ID", "NAME", "STATE", "DONE", "FAILED", "TOTAL", "CREATED")
+    titles = ("ID", "NAME", "STATE", "ENDED", "FAILED", "TOTAL", "CREATED")
     print_table(titles, [_listed(batch, now) for batch in found])
     if len(found) == which["limit"]:
         tell(f"There may be more: --offset {which['offset'] + which['limit']} goes on.")
@@ -68,7 +68,9 @@ def show(jobs: HenriJobs, *, batch_id: str, as_json: bool) -> None:
     """Show all there is to know about a batch. 'flask jobs list --batch ID' lists its jobs."""
     batch = jobs.batches.get(batch_id)
     if batch is None:
-        raise Refused(f"There is no batch {batch_id}. It was deleted, or pruned after its end.")
+        raise Refused(
+            f"There is no batch {batch_id}. It was deleted, or pruned some time after its end."
+        )
     if as_json:
         print_json(batch.to_dict())
         return

@@ -13,8 +13,9 @@ from ..codec import encode
 from ..job import PENDING
 from ..options import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_ATTEMPTS
 from ..pause import Paused
+from ..store.lookup import unknown
 from .command import jobs_command
-from .failures import Refused, TaskFailures
+from .failures import TaskFailures
 from .options import ALL_FILTERS, JSON, MOMENT, NAME, SPAN, as_json, filters, page
 from .output import (
     age,
@@ -85,7 +86,7 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     """Show all there is to know about a job."""
     job = jobs.get(job_id)
     if job is None:
-        raise Refused(f"There is no job {job_id}. It was deleted, or pruned after its end.")
+        raise unknown(job_id)
     pauses = [pause for pause in jobs.pauses() if pause.holds(job.row)]
     job = seen(jobs, job)
     if as_json:

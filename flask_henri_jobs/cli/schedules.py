@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import typing as t
+from datetime import timedelta
 
 import click
 
 from ..clock import to_datetime
+from ..durations import to_text
 from .command import jobs_command
 from .options import JSON, NAME, SPAN, as_json
 from .output import age, one_line, print_json, print_table
@@ -174,4 +176,9 @@ def _print_moments(entry: ScheduleEntry, now: Moment, count: int) -> None:
 
 
 def _when(entry: ScheduleEntry) -> str:
-    return entry.spec if entry.timezone is None else f"{entry.spec} {entry.timezone}"
+    """Return when it recurs, as people write it: ``every 5m``, or the expression and its zone."""
+    kind, _, rest = entry.spec.partition(":")
+    if kind == "every" and rest.isdecimal():
+        return f"every {to_text(timedelta(milliseconds=int(rest)))}"
+    text = rest if kind == "cron" else entry.spec
+    return text if entry.timezone is None else f"{text} {entry.timezone}"

@@ -148,7 +148,8 @@ class Candidates:
     def queues_with_work(self) -> tuple[str, ...]:
         """Return the queues that have waiting jobs, as of a second ago at most."""
         if self.steady() >= self._queues_until:
-            self._queues = tuple(self.jobs.distinct("queue", {"state": PENDING}))
+            found = self.jobs.distinct("queue", {"state": PENDING})
+            self._queues = tuple(queue for queue in found if isinstance(queue, str))
             self._queues_until = self.steady() + QUEUES_SECONDS
         return self._queues
 

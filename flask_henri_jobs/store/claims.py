@@ -25,7 +25,7 @@ from .limited import Choice
 from .pauses import not_held
 from .spread import Spread
 from .wakeups import no_ring
-from .wish import Keyless
+from .wish import MOST_ATTEMPTS, Keyless, OddJobs
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
@@ -75,6 +75,7 @@ class Claims:
     spread: Spread = field(default_factory=Spread)
     _paused: Paused = NOTHING_PAUSED
     _doubts: list[_Doubt] = field(default_factory=list)
+    _odd: OddJobs = field(default_factory=OddJobs)
 
     def take(self, wish: Wish) -> list[Job]:
         """Claim due jobs and return them in their order, running, under one new token.
@@ -170,6 +171,7 @@ class Claims:
             "run_at": {"$lte": now},
             "name": {"$in": [*wish.simple]},
             "suspect": None,
+            "attempts": {"$lt": MOST_ATTEMPTS},
         }
         with self._in_doubt(token), pymongo.timeout(CLAIM_SECONDS):
             row = self.jobs.find_one_and_update(
@@ -228,6 +230,7 @@ class Claims:
                 unlimited += self.spread.part_of(rows, most)
             for group, ids in keyless.found.items():
                 self.limited.adopt(ids, group, now)
+            self._odd.tell(keyless.odd)
             if unlimited or not keyless.are_many():
                 break
         return unlimited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ..job import PENDING, RUNNING, Document, Job, keeps_key
+from ..job import PENDING, RUNNING, Document, Job, entries_of, keeps_key
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,8 +105,7 @@ def with_entry(
 
 def history_of(row: Mapping[str, t.Any]) -> list[Document]:
     """Return the entries of a job's history, as they are stored."""
-    stored = row.get("history")
-    return t.cast("list[Document]", json.loads(stored)) if stored else []
+    return entries_of(row.get("history"))
 
 
 def _entry(row: Mapping[str, t.Any], *, at: Moment, message: str, duration: int | None) -> Document:

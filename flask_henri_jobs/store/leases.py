@@ -17,7 +17,7 @@ from .suspects import SUSPECT
 from .wakeups import no_ring
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
     from pymongo.collection import Collection
@@ -27,6 +27,18 @@ if t.TYPE_CHECKING:
     from .wakeups import RingFor
 
 MOST_RECOVERED = 100
+
+
+SOUND: t.Final[Document] = {
+    "_id": {"$type": "string"},
+    "claim_token": {"$type": "string"},
+    "attempts": {"$type": "number"},
+    "max_attempts": {"$type": "number"},
+}
+"""Matches what can be put back: one that some other program spoilt must keep no other from it."""
+
+WHILE = "while performing this job"
+AFTER = "after performing this job, before its outcome was stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +101,10 @@ class Leases:
         if self.clock.calm_for() < stuck_after and not at_once:
             return []
         before = self.clock.now() - millis(stuck_after)
-        which = {"state": RUNNING, "heartbeat_at": {"$lt": before}}
+        which = {"state": RUNNING, "heartbeat_at": {"$lt": before}} | SOUND
         with answering("a recovery"):
             stuck = self.jobs.find(which, limit=MOST_RECOVERED, hint=CLAIM.name)
-            return self._put_back(list(stuck), lambda row: f"{_runner(row)} stopped answering")
+            return self._put_back(list(stuck), f"stopped answering {WHILE}.")
 
     def recover_from(
         self,
@@ -101,19 +113,21 @@ class Leases:
         only: Iterable[str] | None = None,
         *,
         suspect: bool = True,
+        when: str = WHILE,
     ) -> list[Job]:
         """Put back at once what a runner has that is known to be gone.
 
         :param reason: How it went, such as ``"was killed by signal 9"``.
         :param only: The jobs to put back; None for all.
         :param suspect: Whether they may be why, and are performed alone from now on (W6).
+        :param when: How far the jobs were.
         """
         which: Document = {"state": RUNNING, "claimed_by": runner}
         if only is not None:
             which["_id"] = {"$in": list(only)}
         with answering("a recovery"):
             rows = self.jobs.find(which, hint=CLAIM.name)
-            return self._put_back(list(rows), lambda row: f"{_runner(row)} {reason}", suspect)
+            return self._put_back(list(rows), f"{reason} {when}.", suspect)
 
     def hand_back_from(self, runner: str, besides: Iterable[str]) -> Back:
         """Put back what a runner that is gone had claimed and not begun, as if it had not.
@@ -131,14 +145,12 @@ class Leases:
             self.ring_for(rows)
             return Back(back.modified_count, bury_asked(self.jobs, which, now, self.rows))
 
-    def _put_back(
-        self, rows: list[Document], said: Callable[[Document], str], suspect: bool = True
-    ) -> list[Job]:
+    def _put_back(self, rows: list[Document], said: str, suspect: bool = True) -> list[Job]:
         if not rows:
             return []
         now = self.clock.now()
         mark = SUSPECT if suspect else {}
-        updates = {row["_id"]: _recovery(row, now, said(row), mark) for row in rows}
+        updates = {row["_id"]: _recovery(row, now, f"{_runner(row)} {said}", mark) for row in rows}
         written = self.jobs.bulk_write(
             [
                 UpdateOne(
@@ -178,8 +190,7 @@ def _runner(row: Document) -> str:
     return f"The runner {row.get('claimed_by')}"
 
 
-def _recovery(row: Document, now: Moment, said: str, mark: Document) -> Document:
-    message = f"{said} while performing this job."
+def _recovery(row: Document, now: Moment, message: str, mark: Document) -> Document:
     fields: Document = {
         "error_message": message,
         "history": with_entry(row, at=now, message=message),

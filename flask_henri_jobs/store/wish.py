@@ -6,6 +6,7 @@ import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from ..log import logger
 from ..queues import QueueTurns
 
 if t.TYPE_CHECKING:
@@ -14,6 +15,11 @@ if t.TYPE_CHECKING:
     from ..job import Document
     from ..pause import Paused
     from ..rate import Lane
+
+MOST_ATTEMPTS = 2**53
+"""What a number has to be below that is counted up: other programs have them as doubles."""
+
+MOST_TOLD = 100
 
 MOST_ADOPTED = 1_000
 """Jobs that are given their key at a time."""
@@ -55,11 +61,15 @@ class Keyless:
 
     def __init__(self, wish: Wish, paused: Paused) -> None:
         self.found: dict[str, list[str]] = defaultdict(list)
+        self.odd: list[Document] = []
         self._wish = wish
         self._paused = paused
 
     def is_unlimited(self, row: Document) -> bool:
         """Whether a job has no limit and no rate, and is wanted."""
+        if not is_sound(row):
+            self.odd.append(row)
+            return False
         if self._paused.holds(row):
             return False
         lane = self._wish.lanes.get(row["name"])
@@ -71,3 +81,33 @@ class Keyless:
     def are_many(self) -> bool:
         """Whether so many were found that they are given their keys first."""
         return sum(map(len, self.found.values())) >= MOST_ADOPTED
+
+
+class OddJobs:
+    """Says of jobs that they are passed by, of each once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, rows: list[Document]) -> None:
+        """Say it of those of which it was not said."""
+        for row in rows:
+            name = repr(row["_id"])
+            if name not in self._told and len(self._told) < MOST_TOLD:
+                self._told.add(name)
+                logger.error(
+                    "The job %s is passed by: its id, name or attempts are of no type that a job"
+                    " has. Delete it, or mend it in the database.",
+                    name,
+                )
+
+
+def is_sound(row: Document) -> bool:
+    """Whether a job can be claimed; one that some other program spoilt must stop no other."""
+    attempts = row.get("attempts")
+    return (
+        isinstance(row.get("name"), str)
+        and isinstance(row["_id"], str)
+        and isinstance(attempts, int | float)
+        and abs(attempts) < MOST_ATTEMPTS
+    )

@@ -116,6 +116,7 @@ class Child:
         return Loss(
             runner=runner,
             begun=self._marks.begun(),
+            performed=self._marks.performed(),
             reason=self.went(),
             suspect=not self._was_told_to,
         )

@@ -48,6 +48,7 @@ class Ending:
 
     :param raised: What the task raised. It holds on to its frames until it was announced.
     :param returned: What the task returned.
+    :param mark: By which the supervisor knows of the job; None where the job was not begun.
     :param is_counted: Whether its batch was told; that is tried once only (B1).
     """
 
@@ -56,6 +57,7 @@ class Ending:
     raised: BaseException | None = None
     returned: t.Any = None
     attempt: int = field(init=False)
+    mark: int | None = field(default=None, kw_only=True)
     is_counted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +72,7 @@ class Execution:
     :param frame: Through which others end the attempt.
     :param await_turn: Returns when the task may be called.
     :param on_progress: Called when the task has said how far it is.
+    :param mark: By which the supervisor knows of the job.
     :ivar running: What the task and others have of the attempt meanwhile.
     """
 
@@ -82,6 +85,7 @@ class Execution:
     await_turn: Callable[[], None] = lambda: None
     on_progress: Callable[[Track], None] | None = None
     running: RunningJob = field(init=False)
+    mark: int | None = None
 
     def __post_init__(self) -> None:
         lines = None
@@ -94,10 +98,10 @@ class Execution:
     def run(self) -> Ending:
         """Perform the job and return how it ended. Whatever the task does, this returns (W10)."""
         if self.frame.is_cancelled:
-            return Ending(self.job, cancelled_before(self.now()))
+            return Ending(self.job, cancelled_before(self.now()), mark=self.mark)
         expires = self.job.row.get("expires_at")
         if expires is not None and expires <= self.now():
-            return Ending(self.job, expired(self.now()))
+            return Ending(self.job, expired(self.now()), mark=self.mark)
         # A henri application that enqueued it does not know what the task redacts.
         self.job.row = marked(self.job.row, self.task.defaults.redact)
         # Whatever context variables the task sets are gone with this copy (W9). What was raised is
@@ -124,7 +128,7 @@ class Execution:
             outcome = decide_unseen(self.job, attempt, self.policy, error)
         if left := left_by(self.running, attempt.at):
             outcome = replace(outcome, left=left)
-        return Ending(self.job, outcome, raised, returned)
+        return Ending(self.job, outcome, raised, returned, mark=self.mark)
 
     def _perform(self) -> tuple[BaseException | None, t.Any, float]:
         job, returned = self.job, None

@@ -14,6 +14,7 @@ from ..job import PENDING
 from ..log import logger
 from ..logs import about
 from ..signals import emit_cancelled
+from ..store.leases import AFTER
 from .housekeeping import tell_recovered
 from .loop import Loop, Outages
 from .machine import born_at, this_machine
@@ -24,6 +25,7 @@ if t.TYPE_CHECKING:
 
     from flask import Flask
 
+    from ..job import Job
     from ..store import Store
 
 REPEATED_AFTER = (1.0, 5.0, 30.0)
@@ -39,6 +41,7 @@ class Loss:
 
     :param runner: Its runner's id.
     :param begun: The ids of the jobs that it was performing.
+    :param performed: The ids of those that had returned, and whose outcome may not be stored.
     :param reason: How it went, such as ``"was killed by signal 9"``.
     :param suspect: Whether one of those jobs may be why.
     :param is_certain: Whether nothing of it can take effect any more.
@@ -48,6 +51,7 @@ class Loss:
     begun: Sequence[str]
     reason: str
     suspect: bool
+    performed: Sequence[str] = ()
     is_certain: bool = False
 
 
@@ -134,6 +138,7 @@ class Losses:
             self._answers(self._hand_back, store, loss),
             # One by one: a job whose transaction is open on the server delays no other (X2).
             *[self._answers(self._recover, store, loss, job_id) for job_id in loss.begun],
+            *[self._answers(self._recover_performed, store, loss, one) for one in loss.performed],
             self._answers(store.permits.release_all_of, loss.runner),
             self._answers(store.runners.remove, loss.runner),
         ]
@@ -148,7 +153,7 @@ class Losses:
         return True
 
     def _hand_back(self, store: Store, loss: Loss) -> None:
-        back = store.leases.hand_back_from(loss.runner, loss.begun)
+        back = store.leases.hand_back_from(loss.runner, [*loss.begun, *loss.performed])
         if back.returned:
             logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, back.returned)
         for job in back.cancelled:
@@ -158,9 +163,19 @@ class Losses:
         recovered = store.leases.recover_from(
             loss.runner, loss.reason, [job_id], suspect=loss.suspect
         )
+        self._tell_of(recovered, loss.runner, loss.reason)
+        if loss.suspect and any(job.state == PENDING for job in recovered):
+            self._on_suspects()
+
+    def _recover_performed(self, store: Store, loss: Loss, job_id: str) -> None:
+        # The attempt counts: the task has done what it does. It is not why the process is gone.
+        recovered = store.leases.recover_from(
+            loss.runner, loss.reason, [job_id], suspect=False, when=AFTER
+        )
+        self._tell_of(recovered, loss.runner, f"{loss.reason} {AFTER}")
+
+    def _tell_of(self, recovered: list[Job], runner: str, reason: str) -> None:
         for job in recovered:
             with about(job):
-                logger.warning("Put back %r: %s %s.", job, loss.runner, loss.reason)
+                logger.warning("Put back %r: %s %s.", job, runner, reason)
             tell_recovered(self._app, job)
-            if loss.suspect and job.state == PENDING:
-                self._on_suspects()

@@ -11,7 +11,7 @@ from collections import deque
 from enum import IntEnum
 
 MOST_BEGUN = 1024
-"""Jobs that a process can have begun at once: more than it may have threads."""
+"""Jobs that a process can have begun: more than it may have threads, and outcomes to be written."""
 
 _ID_BYTES = 2048
 """The longest id: 512 characters."""
@@ -20,6 +20,7 @@ _LENGTH = struct.Struct("H")
 _SLOT = 1 + _LENGTH.size + _ID_BYTES
 _STAGE, _HURRY, _SUSPECTS, _RUNNER = 0, 1, 2, 8
 _FIRST = _RUNNER + _SLOT
+_PERFORMING, _PERFORMED = 1, 2
 SIZE = _FIRST + MOST_BEGUN * _SLOT
 
 
@@ -46,7 +47,8 @@ class Marks:
     def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = descriptor
         self._map = mmap.mmap(-1 if descriptor is None else descriptor, SIZE)
-        self._free = deque(range(MOST_BEGUN))
+        # The one that was free last is used first: few of the pages are ever touched.
+        self._free = deque(reversed(range(MOST_BEGUN)))
 
     @property
     def stage(self) -> Stage:
@@ -85,20 +87,32 @@ class Marks:
         self._write(_RUNNER, runner)
 
     def begin(self, job_id: str) -> int:
-        """Note that a job begins. Return the mark, for :meth:`end`."""
-        mark = self._free.popleft()
+        """Note that a job begins. Return the mark, for :meth:`returned` and :meth:`end`."""
+        mark = self._free.pop()
         self._write(_FIRST + mark * _SLOT, job_id)
         return mark
 
+    def returned(self, mark: int) -> None:
+        """Note that a job has returned, and its outcome is to be stored."""
+        self._map[_FIRST + mark * _SLOT] = _PERFORMED
+
     def end(self, mark: int) -> None:
-        """Note that a job has returned."""
+        """Note that nothing is left to do for a job."""
         self._map[_FIRST + mark * _SLOT] = False
         self._free.append(mark)
 
     def begun(self) -> list[str]:
         """Return the ids of the jobs that have begun and not returned."""
-        marked = (self._read(_FIRST + mark * _SLOT) for mark in range(MOST_BEGUN))
-        return [job_id for job_id in marked if job_id is not None]
+        return self._marked(_PERFORMING)
+
+    def performed(self) -> list[str]:
+        """Return the ids of the jobs that have returned, and whose outcome may not be stored."""
+        return self._marked(_PERFORMED)
+
+    def _marked(self, how: int) -> list[str]:
+        places = [_FIRST + mark * _SLOT for mark in range(MOST_BEGUN)]
+        found = [self._read(place) for place in places if self._map[place] == how]
+        return [job_id for job_id in found if job_id is not None]
 
     def close(self) -> None:
         """Give the file up."""
@@ -110,7 +124,7 @@ class Marks:
         data = text.encode()
         self._map[at + 1 : at + 1 + _LENGTH.size + len(data)] = _LENGTH.pack(len(data)) + data
         # Last: a process that dies in between has not begun it.
-        self._map[at] = True
+        self._map[at] = _PERFORMING
 
     def _read(self, at: int) -> str | None:
         if not self._map[at]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 from functools import partial
 
@@ -36,6 +37,10 @@ if t.TYPE_CHECKING:
     from .turnstile import Turnstile
 
 
+CHILD_RETURNED = 70
+"""The exit code of a process that a task forked and forgot to end."""
+
+
 class Performer:
     """Performs jobs and hands their outcomes over.
 
@@ -64,6 +69,7 @@ class Performer:
         aftermath: Aftermath,
         on_stuck: Callable[[int], None],
     ) -> None:
+        self._process = os.getpid()
         self._app = app
         self._tasks = tasks
         self._backoff = settings.backoff
@@ -105,6 +111,8 @@ class Performer:
         seconds = steady_seconds() - attempt.began
         execution = attempt.execution or self._execution(attempt)
         ending = execution.ended(raised, None, seconds)
+        # The thread still has its mark.
+        ending.mark = None
         # First: once the thread is counted out the runner may be on its way to its end.
         self._committer.hand_over(ending)
         self._on_stuck(attempt.thread)
@@ -145,16 +153,26 @@ class Performer:
         mark = self._marks.begin(attempt.job.row["_id"])
         try:
             attempt.execution = self._execution(attempt)
+            attempt.execution.mark = mark
             return attempt.execution.run()
         finally:
-            self._marks.end(mark)
+            self._end_child()
+            # It has its mark until the outcome is stored: were that lost, it would run again.
+            self._marks.returned(mark)
             self._appetite.note(attempt.job.name, steady_seconds() - attempt.began)
+
+    def _end_child(self) -> None:
+        """End a process that the task forked and that has returned from it: it is no runner."""
+        if os.getpid() != self._process:
+            os._exit(CHILD_RETURNED)
 
     def _hand_over(self, attempt: RunningAttempt, ending: Ending) -> bool:
         """Have an outcome written, unless the attempt was given up. Return whether it was not."""
         if self._attempts.end(attempt):
             self._committer.hand_over(ending)
             return True
+        if ending.mark is not None:
+            self._marks.end(ending.mark)
         with about(attempt.job):
             logger.warning("%r has ended after it was given up; that changes nothing.", attempt.job)
         return False

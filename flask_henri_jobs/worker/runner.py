@@ -346,6 +346,9 @@ class Runner:
         # After all else: with --once the runner ends when it holds none, and the callback of their
         # batch is to be seen by then.
         self._holdings.drop(settled.ending.job for settled in group)
+        for settled in group:
+            if settled.ending.mark is not None:
+                self._post.marks.end(settled.ending.mark)
         if any(isinstance(settled.ending.outcome, HandedBack) for settled in group):
             # The last look did not see it wait, and does not know when its rate has a start free.
             self._store.claims.limited.keys.freed()

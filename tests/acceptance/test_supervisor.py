@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import fleet_app
+from faults import CLOSED, failing
+from flask_henri_jobs.worker.performer import CHILD_RETURNED
 from fleet import Start, is_alive, stored, wait_for_start, wait_for_state
 from mongod import wait_until
 
@@ -59,6 +61,25 @@ def test_killed_runner(start: Start, database: Database[Document]) -> None:
     assert f"The runner process {pid} was killed by signal 9; it is replaced." in worker.said
 
 
+def test_killed_before_the_outcome_was_stored(start: Start, database: Database[Document]) -> None:
+    """Q4: a runner is killed where a job has returned and its outcome is not stored: it is
+    performed again, its first attempt counts, and its history says why there is another."""
+    worker = start("-t", "1")
+    (pid,) = worker.wait_for_runners()
+    slow = fleet_app.slow.delay(0.5)
+    wait_for_start(database)
+    with failing(database.client, "update", appName="flask_henri_jobs", **CLOSED):
+        wait_until(lambda: "The database is away" in worker.said, "the outcome to be refused")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "its end")
+
+    row = wait_for_state(database, slow.id, "done")
+    assert row["attempts"] == 2
+    assert messages(row) == [
+        "was killed by signal 9 after performing this job, before its outcome was stored."
+    ]
+
+
 def test_thirty_killed_runners(start: Start, database: Database[Document]) -> None:
     """W6: over 3,000 jobs a runner is killed thirty times, at any moment: each time what it had is
     back within 2 s, and in the end all are done, each other attempt with its reason on record."""
@@ -80,7 +101,8 @@ def test_thirty_killed_runners(start: Start, database: Database[Document]) -> No
         wait_until(lambda had=had: jobs.find_one(had) is None, "its jobs to be put back")  # type: ignore[misc]
         waits.append(time.monotonic() - killed_at)
 
-    wait_until(lambda: jobs.count_documents({"state": "done"}) == 3000, "all to be done")
+    for count in (1000, 2000, 3000):
+        wait_until(lambda n=count: jobs.count_documents({"state": "done"}) >= n, f"{count} done")  # type: ignore[misc]
     assert max(waits) < 2
     again = list(jobs.find({"attempts": {"$gt": 1}}))
     assert again
@@ -104,8 +126,10 @@ def test_poison(start: Start, database: Database[Document]) -> None:
     assert (row["attempts"], row["dead_reason"]) == (3, "lost")
     attempts = sorted(job["attempts"] for job in jobs.find({"name": "quick"}))
     assert attempts[-1] <= 2
-    assert sum(attempts) - 500 <= 3
-    assert {job["suspect"] for job in jobs.find({"attempts": 2})} <= {True}
+    assert jobs.count_documents({"name": "quick", "suspect": True}) <= 3
+    for job in jobs.find({"name": "quick", "attempts": 2, "suspect": {"$ne": True}}):
+        # It had returned, and its outcome was lost with the process.
+        assert "after performing this job" in messages(job)[0]
 
 
 def test_exit_code_is_named(start: Start, database: Database[Document]) -> None:
@@ -252,6 +276,17 @@ def test_orphans(start: Start, database: Database[Document]) -> None:
 
     worker.process.terminate()
     assert worker.ended() == 0
+
+
+def test_child_that_returns(start: Start, database: Database[Document]) -> None:
+    """W9: a process that a task forked ends where it returns; the job has one outcome."""
+    start("-t", "2")
+    jobs = [fleet_app.fork.delay() for _ in range(3)]
+
+    for job in jobs:
+        assert wait_for_state(database, job.id, "done")["attempts"] == 1
+    codes = [note["code"] for note in database["notes"].find({"code": {"$exists": True}})]
+    assert codes == [CHILD_RETURNED] * 3
 
 
 def test_killed_supervisor(start: Start, database: Database[Document]) -> None:

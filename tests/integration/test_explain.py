@@ -138,6 +138,10 @@ def shop(app: Flask, jobs: HenriJobs) -> Iterator[Shop]:
         thread.join(30)
 
 
+def spoilt(shop: Shop) -> Job:
+    return shop.change(shop.store("work"), attempts="1")
+
+
 def not_due(shop: Shop) -> Job:
     return shop.store("work", wait="1h")
 
@@ -232,7 +236,7 @@ def dead(shop: Shop) -> Job:
 FAULTS: dict[str, Callable[[Shop], Job]] = {
     make.__name__: make
     for make in (
-        *(not_due, clock, expired, queue_paused, task_paused, tenant_paused, key_full),
+        *(spoilt, not_due, clock, expired, queue_paused, task_paused, tenant_paused, key_full),
         *(rate_spent, no_runner, task_unknown, all_busy, alone, running, silent, done, dead),
     )
 }
@@ -272,6 +276,23 @@ def test_no_fault_is_named_where_there_is_none(shop: Shop) -> None:
     ]
 
     assert [shop.codes(job) for job in jobs] == [[]] * 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "spoilt"),
+    [
+        ({"name": None}, ["name"]),
+        ({"queue": {"a": 1}, "run_at": "now"}, ["queue", "run_at"]),
+        ({"attempts": 2**63 - 1}, ["attempts"]),
+        ({"state": "running", "heartbeat_at": None}, ["heartbeat_at"]),
+        ({"state": "running", "heartbeat_at": 1.0, "attempts": "1"}, ["attempts"]),
+    ],
+)
+def test_a_spoilt_job(shop: Shop, fields: Document, spoilt: list[str]) -> None:
+    """W1, X8: what other programs broke is named, and breaks nothing here."""
+    job = shop.change(shop.store("work"), **fields)
+
+    assert shop.reason(job).facts == {"fields": spoilt}
 
 
 def test_every_reason_is_named(shop: Shop) -> None:

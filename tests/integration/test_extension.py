@@ -193,6 +193,7 @@ def test_client_is_made_once(make_app: MakeApp, mongo_uri: str) -> None:
     assert len(made) == 1
     assert made[0].admin.command("ping")["ok"], "the application's client stays open"
     made[0].close()
+    made[0].close()
 
 
 @pytest.mark.parametrize(

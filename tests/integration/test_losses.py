@@ -90,6 +90,24 @@ def test_loss(jobs: HenriJobs, claimed: list[Job], losses: Losses, suspected: li
     assert suspected == [True]
 
 
+def test_loss_of_an_outcome(
+    jobs: HenriJobs, claimed: list[Job], losses: Losses, suspected: list[bool]
+) -> None:
+    """Q4: what had returned, and whose outcome was not stored, was performed: its attempt counts,
+    and its history says why there is another. It is no suspect."""
+    losses.add(lost([claimed[0].id], performed=[claimed[1].id]))
+
+    wait_until(lambda: not jobs.state.store.permits.held(), "the permits")
+    assert states(jobs, claimed) == [("pending", 1), ("pending", 1), ("pending", 0)]
+    performed = t.cast("Job", jobs.get(claimed[1].id))
+    assert str(performed.error).endswith(
+        " was killed by signal 9 after performing this job, before its outcome was stored."
+    )
+    assert len(performed.history) == 1
+    assert not performed.row.get("suspect")
+    assert suspected == [True]
+
+
 def test_loss_while_the_database_is_away(
     jobs: HenriJobs,
     claimed: list[Job],

@@ -9,7 +9,7 @@ import typing as t
 import pytest
 
 from flask_henri_jobs.job import Job
-from flask_henri_jobs.kept_lines import MOST_BYTES, MOST_LINE_BYTES, KeptLines
+from flask_henri_jobs.kept_lines import MOST_BYTES, MOST_LINE_BYTES, MOST_NAME_BYTES, KeptLines
 
 AT = 1_800_000_000_000
 
@@ -102,3 +102,13 @@ def test_arguments_that_do_not_fit() -> None:
         lines.add(record("%d", "three"))
 
     assert lines.left() == {}
+
+
+def test_names_that_are_no_text() -> None:
+    """X3: whatever a logger or a level is called, the line can be stored."""
+    lines = kept()
+    lines.add(record("here", name="shop\ud800", levelname="LOUD\ud800" * 1000))
+
+    [line] = lines.left()["logs"]["lines"]
+    assert line["logger"] == "shop\\ud800"
+    assert len(line["level"].encode()) <= MOST_NAME_BYTES

@@ -43,6 +43,18 @@ def test_begun_jobs(marks: Marks, seen: Marks) -> None:
     assert seen.begun() == [longest, "c"]
 
 
+def test_performed_jobs(marks: Marks, seen: Marks) -> None:
+    """Q4: a job that has returned is told from those that have not, until its outcome is stored."""
+    first, second = (marks.begin(job_id) for job_id in ("a", "b"))
+
+    marks.returned(first)
+
+    assert (seen.begun(), seen.performed()) == (["b"], ["a"])
+    marks.end(first)
+    marks.returned(second)
+    assert (seen.begun(), seen.performed()) == ([], ["b"])
+
+
 def test_marks_are_used_again(marks: Marks, seen: Marks) -> None:
     """A shorter id in the place of a longer one is read as it is."""
     for number in range(3000):

@@ -104,12 +104,12 @@ def test_list_is_a_stable_table(many: list[Job], run: Run) -> None:
 
 
 def test_json_has_the_keys_of_a_job(many: list[Job], answer: Answer, app: Flask) -> None:
-    """``--json`` shows a job as ``to_dict`` does."""
+    """``--json`` shows a job as ``to_dict`` does, and whether it is paused."""
     with app.app_context():
         job = shop.jobs.get(many[1].id)
         assert job is not None
-        assert answer("list", "--tag", "order:1") == [job.to_dict()]
-        assert answer("show", many[1].id) == job.to_dict()
+        assert answer("list", "--tag", "order:1") == [job.to_dict() | {"paused": False}]
+        assert answer("show", many[1].id) == job.to_dict() | {"paused": False}
 
 
 def test_dead_letters(many: list[Job], answer: Answer, run: Run) -> None:

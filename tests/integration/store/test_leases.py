@@ -251,3 +251,29 @@ def test_heartbeats_of_a_henri_runner(
     stored("b", "running", heartbeat_at=float(time.now), attempts=1.0)
 
     assert [job.id for job in leases.recover(STUCK)] == ["a"]
+
+
+ODD_RUNNING: dict[str, Document] = {
+    "history of no JSON": {"history": "{"},
+    "history of a number": {"history": "7"},
+    "no most attempts": {"max_attempts": None},
+    "attempts of text": {"attempts": "1"},
+    "no token": {"claim_token": None},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_RUNNING.values(), ids=list(ODD_RUNNING))
+def test_spoilt_running_job(
+    leases: Leases,
+    stored: t.Callable[..., Document],
+    calm: None,
+    odd: Document,
+) -> None:
+    """Q4: A job that cannot be put back keeps no other from it; one without a history has a new."""
+    stored("a", "running", heartbeat_at=0, **odd)
+    stored("b", "running", heartbeat_at=0)
+
+    recovered = leases.recover(STUCK)
+
+    assert "b" in {job.id for job in recovered}
+    assert all(len(job.history) == 1 for job in recovered)

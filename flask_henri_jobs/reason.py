@@ -279,8 +279,8 @@ def no_runner(queue: str, runners: int) -> Reason:
 
     :param runners: How many live, for other queues.
     """
-    others = f" The {runners} that live take from others." if runners else " None lives at all."
-    text = f"No runner takes from the queue {queue}.{others}"
+    others = f"there are {_many(runners, 'runner')}, for others" if runners else "none lives at all"
+    text = f"No runner takes from the queue {queue}: {others}."
     return _reason("no_runner", text, queue=queue, runners=runners)
 
 
@@ -289,7 +289,7 @@ def task_unknown(task: str, queue: str, runners: int) -> Reason:
 
     :param runners: How many take from it.
     """
-    text = f"The task {task} is known to none of the {runners} runners of the queue {queue}."
+    text = f"The task {task} is not known to the {_many(runners, 'runner')} of the queue {queue}."
     return _reason("task_unknown", text, task=task, runners=runners)
 
 
@@ -298,11 +298,13 @@ def all_busy(threads: int, queue: str, in_front: int) -> Reason:
 
     :param in_front: How many due jobs of its queue come first; one above the most is "more".
     """
-    many = f"more than {MOST_IN_FRONT}" if in_front > MOST_IN_FRONT else str(in_front)
+    many = f"more than {MOST_IN_FRONT} jobs"
+    if in_front <= MOST_IN_FRONT:
+        many = _many(in_front, "job")
     return _reason(
         "all_busy",
-        f"All {threads} threads of the runners for it are busy, and {many} due jobs of the queue"
-        f" {queue} come before it.",
+        f"No thread for it is free, of {threads} in all. In front of it in the queue"
+        f" {queue}: {many}.",
         threads=threads,
         in_front=in_front,
     )
@@ -337,6 +339,10 @@ def _because(error: str | None) -> str:
 
 def _job(job_id: str | None) -> str:
     return "another tenant's job" if job_id is None else f"job {job_id}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _some(named: Sequence[str], count: int) -> str:

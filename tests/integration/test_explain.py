@@ -433,7 +433,7 @@ def test_a_long_queue_is_not_counted_to_its_end(shop: Shop) -> None:
     reason = shop.reason(job)
 
     assert reason.facts["in_front"] == MOST_IN_FRONT + 1
-    assert "more than 1000 due jobs" in reason.text
+    assert "in the queue default: more than 1000 jobs." in reason.text
 
 
 def test_a_suspect_waits_for_those_in_the_way(shop: Shop) -> None:

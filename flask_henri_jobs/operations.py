@@ -14,6 +14,7 @@ from .cancelling import cancel
 from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter
+from .explaining import explain
 from .job import DEAD, DONE
 from .pause import KINDS, QUEUE, TASK, TENANT, Paused
 from .signals import emit
@@ -32,6 +33,7 @@ if t.TYPE_CHECKING:
     from .durations import Duration
     from .job import Job
     from .pause import Pause
+    from .reason import Reason
     from .store import Store
     from .store.connection import Session
     from .store.runners import LiveRunner
@@ -40,6 +42,7 @@ Names: t.TypeAlias = list[str]
 Found: t.TypeAlias = "list[Job]"
 Alive: t.TypeAlias = "list[LiveRunner]"
 Pauses: t.TypeAlias = "list[Pause]"
+Reasons: t.TypeAlias = "list[Reason]"
 
 
 class JobFilters(t.TypedDict, total=False):
@@ -146,6 +149,18 @@ class Operations:
     def runners(self) -> Alive:
         """Return the processes that perform jobs now, those first that have lived longest."""
         return self.state.store.runners.alive(self.state.settings.stuck_after)
+
+    def explain(self, job_id: str) -> Reasons:
+        """Return every reason why a job does not run now, that it runs or has ended among them.
+
+        There is none where nothing holds it back: a runner will take it in a moment (X8).
+
+        :raises UnknownJob: There is none with that id.
+        """
+        job = self.get(job_id)
+        if job is None:
+            raise unknown(job_id)
+        return explain(self.state, job)
 
     def pause(self, **which: t.Unpack[Pausable]) -> Pause:
         """Have no job of a queue, a task or a tenant begin, until it is resumed (X4).

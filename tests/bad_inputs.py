@@ -642,8 +642,7 @@ BAD_PAUSES: list[tuple[dict[str, t.Any], str]] = [
     ({"tenant": 7}, f"tenant is an int, and text is due. {NAME}"),
 ]
 
-#: What ``jobs.get``, ``retry`` and ``delete`` are given.
-#: What ``jobs.get``, ``retry``, ``delete`` and ``cancel`` are given.
+#: What ``jobs.get``, ``retry``, ``delete``, ``cancel`` and ``explain`` are given.
 BAD_IDS: list[tuple[t.Any, str]] = [
     ({"$gt": ""}, f"id is a dict, and text is due. {NAME}"),
     ({"$where": "sleep(1000)"}, f"id is a dict, and text is due. {NAME}"),
@@ -755,6 +754,12 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
         ["retry", "--all"],
         "Retry 1 job? There is nobody to ask here. Say --yes.",
         2,
+    ),
+    (["explain"], "Missing argument 'ID'.", 2),
+    (
+        ["explain", "nope"],
+        "There is no job nope. It was deleted, or pruned some time after its end.",
+        1,
     ),
     (["cancel"], "Missing argument 'ID...'.", 2),
     (

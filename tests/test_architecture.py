@@ -39,6 +39,7 @@ clock_changes
 schedule
 redaction
 job
+reason
 schedule_entry
 batch
 outcome
@@ -101,6 +102,7 @@ app_state
 scheduling
 building
 cancelling
+explaining
 limit_status
 batch_operations
 operations

@@ -7,7 +7,7 @@ import typing as t
 from .batches import batches
 from .bulk import cancel, delete, prune, retry
 from .command import JobsGroup
-from .jobs import dead, enqueue, list_, perform, show
+from .jobs import dead, enqueue, explain, list_, perform, show
 from .limits import limits
 from .pauses import pause, pauses, resume
 from .runners import runners
@@ -26,6 +26,7 @@ COMMANDS = (
     list_,
     dead,
     show,
+    explain,
     retry,
     delete,
     cancel,

@@ -106,6 +106,21 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
         print_block("Stack", job.error_stack)
 
 
+@jobs_command("explain")
+@click.argument("job_id", metavar="ID", type=NAME)
+@as_json
+def explain(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
+    """Say why a job does not run now: every reason, and what can be done."""
+    reasons = jobs.explain(job_id)
+    if as_json:
+        print_json([reason.to_dict() for reason in reasons])
+        return
+    for reason in reasons:
+        click.echo(f"{visible(reason.text)}\n  {visible(reason.hint)}")
+    if not reasons:
+        click.echo("Nothing holds it back. A runner will take it in a moment.")
+
+
 @jobs_command("enqueue")
 @click.argument("name", type=NAME)
 @click.argument("args", metavar="[JSON]", type=JSON, required=False)

@@ -20,6 +20,7 @@ if t.TYPE_CHECKING:
 
     from pymongo.collection import Collection
 
+    from ..job import Job
     from .indexes import Index
 
 DONE_SECONDS = 10.0
@@ -110,6 +111,23 @@ class Figures:
                 if due is not None:
                     oldest[queue] = timedelta(milliseconds=now - due)
         return oldest
+
+    def in_front(self, job: Job, now: Moment, at_most: int) -> int:
+        """Return how many due jobs of its queue come before a job, up to so many (Q2)."""
+        priority, run_at, queue = (job.row[key] for key in ("priority", "run_at", "queue"))
+        before: list[Document] = [
+            {"priority": {"$lt": priority}, "run_at": {"$lte": now}},
+            {"priority": priority, "run_at": {"$lt": run_at}},
+            {"priority": priority, "run_at": run_at, "_id": {"$lt": job.row["_id"]}},
+        ]
+        found = 0
+        with answering("the place in the queue"):
+            for part in before:
+                if found < at_most:
+                    which = {"state": PENDING, "queue": queue, **part}
+                    left = at_most - found
+                    found += self.jobs.count_documents(which, hint=CLAIM.name, limit=left)
+        return found
 
     def waiting_tasks(self, most_examined: int = MOST_EXAMINED) -> dict[str, int]:
         """Return the names of the tasks with waiting jobs and how many each has, most first.

@@ -253,10 +253,16 @@ class Permits:
                 ).deleted_count
             ]
 
-    def held(self, most: int = 1000) -> list[Permit]:
-        """Return the permits that are held, by bucket and slot."""
+    def held(self, most: int = 1000, *, key: str | None = None) -> list[Permit]:
+        """Return the permits that are held, by bucket and slot.
+
+        :param key: Of this bucket only.
+        """
+        # The ids of its slots lie side by side, and there is no other index of them.
+        ids: Document = {"$gte": f"{key}#", "$lt": f"{key}$"}
+        which = {} if key is None else {"_id": ids, "limit_key": key}
         with answering("the permits"):
-            found = self.limits.find(sort=[("limit_key", 1), ("slot", 1)], limit=most)
+            found = self.limits.find(which, sort=[("limit_key", 1), ("slot", 1)], limit=most)
             return [to_permit(permit) for permit in found]
 
     def _with_running_jobs(self, permits: list[Document]) -> set[str]:

@@ -95,7 +95,7 @@ def test_bad_pauses(jobs: HenriJobs, which: dict[str, t.Any], message: str) -> N
 @pytest.mark.parametrize(("job_id", "message"), BAD_IDS)
 def test_bad_ids(jobs: HenriJobs, job_id: t.Any, message: str) -> None:
     """Q9: An id that is not text is refused, before the database is asked."""
-    for ask in (jobs.get, jobs.retry, jobs.delete, jobs.cancel):
+    for ask in (jobs.get, jobs.retry, jobs.delete, jobs.cancel, jobs.explain):
         with pytest.raises(InvalidFilter) as refused:
             ask(job_id)
         assert str(refused.value) == message

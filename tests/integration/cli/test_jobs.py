@@ -178,6 +178,37 @@ def test_show_of_an_unknown_task(many: list[Job], run: Run) -> None:
     assert "other.task (not known to this application)" in run("show", many[2].id).stdout
 
 
+def test_explain(enqueue: Enqueue, run: Run, answer: Answer) -> None:
+    """X8: every reason with its remedy, on the lines of its own; or that there is none."""
+    job = enqueue("shop.add", {"a": 1}, queue="low")
+    run("pause", "-q", "low")
+
+    first, remedy, second, _ = run("explain", job.id).stdout.splitlines()
+    assert first.startswith("The queue low is paused since ")
+    assert remedy == "  Resume it: 'flask jobs resume --queue'."
+    assert second == "No runner takes from the queue low: none lives at all."
+    told = answer("explain", job.id)
+    assert [one["code"] for one in told] == ["queue_paused", "no_runner"]
+    assert (told[0]["text"], told[0]["name"]) == (first, "low")
+    run("resume", "-q", "low")
+    [other] = answer("explain", job.id)
+    assert other["code"] == "no_runner"
+
+
+def test_explain_where_nothing_is_wrong(app: Flask, enqueue: Enqueue, run: Run) -> None:
+    """X8: It says so, and that the job will be taken; of one that failed it says that."""
+    job = enqueue("shop.fail", {"message": f"no shelf {CLEAR_SCREEN}"})
+    facts = {"host": "host", "pid": 1, "role": "jobs", "tasks": ["shop.fail"], "app": "shop"}
+    shop.jobs.state_of(app).store.runners.write("host:1:a", queues="*", threads=1, **facts)
+
+    said = "Nothing holds it back. A runner will take it in a moment.\n"
+    assert run("explain", job.id).stdout == said
+    run("worker", "--once")
+    ended = run("explain", job.id).stdout
+    assert ended.startswith("It is dead (failed) since ")
+    assert ": NoSuchShelf: no shelf \\x1b[2J.\n  'flask jobs show' tells" in ended
+
+
 def test_enqueue_prints_the_id(run: Run, rows: Collection[Document]) -> None:
     """``enqueue`` stores a job with the options that are given, and prints its id alone."""
     out = run(

@@ -9,6 +9,7 @@ import pymongo
 import pytest
 
 from flask_henri_jobs.errors import StoreUnavailable
+from flask_henri_jobs.job import Job
 from flask_henri_jobs.store import figures as figures_module
 from flask_henri_jobs.store.figures import Figures, Timing
 
@@ -95,6 +96,26 @@ def test_timings_of_late(
         now.advance(ms=1)
 
     assert figures.timings()["default"].longest == ms(30)
+
+
+def test_in_front(figures: Figures, stored: Stored, now: Now) -> None:
+    """Q2: What comes before a job in its queue is counted, limited work too, up to a bound."""
+    here = int(now())
+    job = Job(stored("m", priority=5, run_at=here - 10))
+    stored("urgent", priority=1, run_at=here - 1, concurrency_key="imports")
+    stored("earlier", priority=5, run_at=here - 11)
+    stored("a", priority=5, run_at=here - 10)
+    others: list[Document] = [
+        {"priority": 1, "run_at": here + 1},
+        {"priority": 5, "run_at": here - 9},
+        {"priority": 6, "run_at": here - 99},
+        {"priority": 1, "run_at": here - 99, "queue": "low"},
+        {"priority": 1, "run_at": here - 99, "state": "running"},
+    ]
+    for number, other in enumerate(others):
+        stored(f"z{number}", **other)
+
+    assert [figures.in_front(job, now(), most) for most in (1, 2, 3, 9)] == [1, 2, 3, 3]
 
 
 def test_oldest(figures: Figures, stored: Stored, now: Now) -> None:

@@ -67,6 +67,16 @@ def held(permits: Permits) -> list[str]:
     return sorted(row["_id"] for row in permits.limits.find())
 
 
+def test_those_of_one_key(permits: Permits) -> None:
+    """L3: who holds a key is told, and not who holds one that begins, or ends, as it does."""
+    keys = ("mail", "mail:7", "mail#0", "mail:", "mai", "gmail")
+    permits.take([(key, 0, f"job of {key}") for key in keys], runner="host:1:me", token="mine")
+    permits.take([("mail", 1, "second")], runner="host:1:me", token="mine")
+
+    assert [permit.job_id for permit in permits.held(key="mail")] == ["job of mail", "second"]
+    assert [permit.job_id for permit in permits.held(1, key="mail#0")] == ["job of mail#0"]
+
+
 def test_what_a_permit_is(permits: Permits, time: ServerTime) -> None:
     """L2: a permit is a document on the key's slot, with the token of its claim."""
     assert permits.take([("mail:7", 1, "a")], runner="host:1:me", token="mine") == {"a": "mail:7#1"}

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from pymongo import MongoClient
 
+from flask_henri_jobs.job import Job
 from flask_henri_jobs.store import indexes
 from flask_henri_jobs.store.admin import Admin
 from flask_henri_jobs.store.candidates import Candidates
@@ -149,6 +150,11 @@ def test_figures(large: Collection[Document], asked: Asked, end: int) -> None:
     assert sum(plan.documents for plan in oldest) == 0
     assert sum(plan.keys for plan in oldest) < 500
     assert [plan.documents for plan in asked(lambda: figures.waiting_tasks(100))] == [100]
+    last = large.find_one({"state": "pending"}, sort=[("priority", -1), ("run_at", -1)])
+    assert last is not None
+    in_front = asked(lambda: figures.in_front(Job(last), end, 50))
+    assert sum(plan.documents for plan in in_front) == 0
+    assert sum(plan.keys for plan in in_front) < 500
     assert [plan.documents <= MOST_TIMED for plan in asked(figures.timings)] == [True]
 
 

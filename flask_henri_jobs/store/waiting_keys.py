@@ -169,7 +169,6 @@ class WaitingKeys:
 
     def look_again(self) -> None:
         """Forget what was read, and what was stepped over."""
-        """Forget what was read."""
         self._are_freed = False
         self._known.clear()
         self._steps.clear()

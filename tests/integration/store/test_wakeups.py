@@ -288,7 +288,6 @@ def test_rings_are_heard(
         listener.hears("mail")
         assert tail.is_open
     with tail.heard_by(again := Listener()):
-        again.has_opened()
         wakeups.ring("late")
         again.hears("late")
 

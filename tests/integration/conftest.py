@@ -20,6 +20,8 @@ def make_app(mongo_uri: str, database_name: str) -> MakeApp:
     def make(name: str = "shop", **config: t.Any) -> Flask:
         app = Flask(name)
         app.config.from_mapping(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
+        # The first enqueue makes all collections, on a disk that other tests share.
+        app.config.from_mapping(HENRI_JOBS_ENQUEUE_TIMEOUT="20s")
         app.config.from_mapping(config)
         return app
 

@@ -129,7 +129,7 @@ class Operations:
         ``queues`` is a list of ``{queue, pending, running, done, dead, oldest_ms, paused}``, where
         ``oldest_ms`` is how long the oldest due job has waited; ``waiting_tasks`` counts waiting
         jobs by the names of their tasks; ``unknown_tasks`` names those that no live runner knows;
-        ``runners`` says how many live, and ``pauses`` what is paused, as :meth:`Pause.to_dict`
+        ``runners`` says how many live, and ``pauses`` what is paused, as ``Pause.to_dict``
         has it.
         """
         found = self.state.store.figures.status()

@@ -82,7 +82,7 @@ class QueueMachine(RuleBasedStateMachine):
         names = [job.id for job in expected]
         if is_exact:
             # Where the reply was lost, the claim may have ended between two groups of it.
-            assert got == [name for name in names if name in got or not is_lost]
+            assert got == [name for name in names if name in got or not is_lost], names
             assert got or not names
         for job in jobs:
             self._is_claimed(runner, job)

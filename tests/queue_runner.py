@@ -119,6 +119,8 @@ class Runner:
             store.claims.limited.keys,
         ):
             part.steady = lambda: time.seconds
+        # One that has lost a race takes the first part of what is next, too, and none at random.
+        store.claims.spread.chance = lambda _parts: 0
         runner = cls(app, jobs, store, number)
         runner.begin()
         return runner

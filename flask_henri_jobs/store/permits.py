@@ -86,8 +86,12 @@ class Permits:
         self.tidy()
         ids = [slot_id(bucket, slot) for bucket, limit in most.items() for slot in range(limit)]
         taken: dict[str, set[int]] = defaultdict(set)
-        for held in [*self._held(ids), *self._held_above(min(most.values()))]:
-            taken[held[0]].add(held[1])
+        for bucket, slot in self._held(ids):
+            taken[bucket].add(slot)
+        for bucket, slot in self._held_above(min(most.values())):
+            # Below its own limit it was read just now, and may have been given back since then.
+            if bucket in most and slot >= most[bucket]:
+                taken[bucket].add(slot)
         return {bucket: _free(limit, taken[bucket]) for bucket, limit in most.items()}
 
     def _held(self, ids: list[str]) -> Iterator[tuple[str, int]]:

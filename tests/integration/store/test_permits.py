@@ -134,6 +134,17 @@ def test_lowered_limit(
     assert permits.free({"mail": 2}) == {"mail": free}
 
 
+def test_a_slot_that_was_given_back_is_free_at_once(permits: Permits, time: ServerTime) -> None:
+    """L4: also where another bucket's limit is lower, above which the permits are remembered."""
+    most = {"mail": 1, "images": 2}
+    take(permits, ("images", 1, "a"), token="first")
+    assert permits.free(most) == {"mail": [0], "images": [0]}
+
+    permits.give_back([running("a", "images#1", time, token="first")])
+
+    assert permits.free(most) == {"mail": [0], "images": [0, 1]}
+
+
 def test_only_its_token_gives_back(permits: Permits, time: ServerTime) -> None:
     """L3, L6: a runner that lost its permit cannot give away that of the job that came after."""
     take(permits, ("mail", 0, "a"), token="first")

@@ -114,7 +114,8 @@ class QueueMachine(RuleBasedStateMachine):
             and known.revision == row.get("revision", 0)
             and known.run_at <= now
         ]
-        jobs = runner.store.claims.stamp(self.read, runner.id, f"token {len(self.model.jobs)}")
+        # A token is used once: by it an outcome recognises its own first write.
+        jobs = runner.store.claims.stamp(self.read, runner.id, f"token {next(self.number)}")
         assert [job.id for job in jobs] == expected
         runner.hand += jobs
         for job in jobs:

@@ -182,7 +182,6 @@ def run(mongo_uri: str, database_name: str) -> t.Iterator[Callable[..., None]]:
     jobs.state_of(app).close()
 
 
-@pytest.mark.faults
 @pytest.mark.timeout(120)
 def test_short_walks(run: Callable[..., None]) -> None:
     """Q1 to Q7, L3, B1 to B3, S1, W6: Whatever runners and operators do, and wherever they are

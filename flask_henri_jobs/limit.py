@@ -42,15 +42,8 @@ class Limit:
         where = f"concurrency= of the task {task}"
         if not isinstance(option, Mapping):
             return cls(task, _checked_most(option, where))
-        given = checked_mapping(option, where, ["limit", "key", "group"])
-        if "limit" not in given:
-            raise ConfigError(f"{where} has no limit.", hint='Give {"limit": 3, ...}.')
-        group = checked_name(given.get("group", task), f"{where}['group']", 256)
-        return cls(
-            group,
-            _checked_most(given["limit"], f"{where}['limit']"),
-            checked_key(given.get("key"), f"{where}['key']", parameters),
-        )
+        group, most, key = read_group(option, where, task, parameters, 'Give {"limit": 3, ...}.')
+        return cls(group, _checked_most(most, f"{where}['limit']"), key)
 
     def bucket(self, args: Mapping[str, t.Any], defaults: Mapping[str, t.Any]) -> str:
         """Return what a job with these arguments is counted by: ``group`` or ``group:value``.
@@ -59,6 +52,22 @@ class Limit:
         :raises InvalidArguments: The callable returned neither text nor a number.
         """
         return bucket_of(self.group, self.key, args, defaults)
+
+
+def read_group(
+    option: Mapping[str, t.Any], where: str, task: str, parameters: t.Collection[str], hint: str
+) -> tuple[str, object, Key | None]:
+    """Return whose jobs are counted together, the ``limit`` as it was given, and the key.
+
+    :param where: What was given, for errors.
+    :param hint: What to give where there is no limit.
+    :raises ConfigError: An entry is missing, unknown or no such thing.
+    """
+    given = checked_mapping(option, where, ["limit", "key", "group"])
+    if "limit" not in given:
+        raise ConfigError(f"{where} has no limit.", hint=hint)
+    group = checked_name(given.get("group", task), f"{where}['group']", 256)
+    return group, given["limit"], _checked_key(given.get("key"), f"{where}['key']", parameters)
 
 
 def bucket_of(
@@ -106,7 +115,7 @@ def _checked_most(value: object, where: str) -> int:
     return checked_int(value, where, 1, MOST_AT_ONCE)
 
 
-def checked_key(key: object, where: str, parameters: t.Collection[str]) -> Key | None:
+def _checked_key(key: object, where: str, parameters: t.Collection[str]) -> Key | None:
     """Return what divides a group into buckets.
 
     :raises ConfigError: It is no such thing, or names an argument that there is not.

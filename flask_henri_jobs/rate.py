@@ -7,10 +7,10 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .checks import checked_mapping, checked_name, shown
+from .checks import shown
 from .durations import millis, to_duration, to_text
 from .errors import ConfigError
-from .limit import Key, bucket_of, checked_key
+from .limit import Key, bucket_of, read_group
 
 if t.TYPE_CHECKING:
     from datetime import timedelta
@@ -54,15 +54,9 @@ class Rate:
         where = f"rate= of the task {task}"
         if not isinstance(option, Mapping):
             return cls(task, *_starts(option, where))
-        given = checked_mapping(option, where, ["limit", "key", "group"])
-        if "limit" not in given:
-            raise ConfigError(f"{where} has no limit.", hint='Give {"limit": "100/m", ...}.')
-        group = checked_name(given.get("group", task), f"{where}['group']", 256)
-        return cls(
-            group,
-            *_starts(given["limit"], f"{where}['limit']"),
-            checked_key(given.get("key"), f"{where}['key']", parameters),
-        )
+        hint = 'Give {"limit": "100/m", ...}.'
+        group, starts, key = read_group(option, where, task, parameters, hint)
+        return cls(group, *_starts(starts, f"{where}['limit']"), key)
 
     @property
     def leeway(self) -> int:

@@ -87,113 +87,23 @@ class Runner:
         self._settings = settings
         self._queues = QueueTurns(queues or settings.queues or ALL_QUEUES)
         self._grace = (settings.grace if grace is None else grace).total_seconds()
+        self._poll = settings.poll_interval.total_seconds()
         self._stopping = False
         self._in_a_hurry = False
         self._once = False
         self._wakeup = Wakeup()
         self._outages = Outages()
         self._holdings = Holdings()
-        self._strangers = Strangers(tasks, store.clock.now)
-        self._turnstile = Turnstile(is_open=not self._queues.are_weighted)
         self._attempts = Attempts()
-        self._threads = Threads(
-            threads or settings.threads,
-            lambda job: self._performer.perform(job),  # noqa: PLW0108 - it is made below
-            self._wakeup.ring,
-        )
-        self._appetite = Appetite(
-            self.id, self._queues, tasks.lanes(), self._threads, self._strangers
-        )
-        self._alarm = Alarm(
-            self._queues.selection,
-            self._wakeup.ring,
-            lambda: self._threads.idle > 0,
-            store.clock.now,
-            settings.poll_interval.total_seconds(),
-        )
+        self._turnstile = Turnstile(is_open=not self._queues.are_weighted)
         self._announcer = Announcer(app)
-        self._awaited = Awaited(store.wakeups.ended)
-        self._aftermath = Aftermath(
-            store,
-            settings,
-            self._announcer,
-            self._outages,
-            self._wakeup.ring,
-            self._alarm,
-            self._awaited,
-            tasks,
-        )
-        self._committer = Committer(
-            store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
-        )
-        self._keeper = Keeper(
-            store.leases,
-            store.permits,
-            self._holdings,
-            self._attempts,
-            store.clock,
-            heartbeat=settings.heartbeat,
-            stuck_after=settings.stuck_after,
-            outages=self._outages,
-        )
-        self._cancels = Cancels(
-            store.leases, self._holdings, self._attempts, store.clock.now, self._outages
-        )
-        self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
-        self._performer = Performer(
-            app,
-            tasks,
-            settings,
-            store.clock.now,
-            gate=Gate(self._keeper, store.pauses, store.rates, tasks.lanes()),
-            attempts=self._attempts,
-            marks=self._post.marks,
-            appetite=self._appetite,
-            committer=self._committer,
-            announcer=self._announcer,
-            reporter=self._reporter,
-            holdings=self._holdings,
-            claims=store.claims,
-            turnstile=self._turnstile,
-            outages=self._outages,
-            aftermath=self._aftermath,
-            on_stuck=self._lose_thread,
-        )
-        self._roll = Roll(
-            runners=store.runners,
-            settings=settings,
-            runner=self.id,
-            role=self._post.role,
-            queues=self._queues.selection,
-            threads=self._threads.count,
-            tasks=self._names,
-        )
-        self._housekeeping = Housekeeping(
-            app,
-            store,
-            settings,
-            self._outages,
-            self._aftermath,
-            more=[Duty("roll", self._roll.every, self._roll.write)],
-        )
-        self._feeder = Feeder(
-            store,
-            self._queues,
-            self._names,
-            post=self._post,
-            threads=self._threads,
-            appetite=self._appetite,
-            strangers=self._strangers,
-            turnstile=self._turnstile,
-            holdings=self._holdings,
-            alarm=self._alarm,
-            outages=self._outages,
-            aftermath=self._aftermath,
-            longest_wait=settings.poll_interval.total_seconds(),
-        )
-        self._scheduling = (
-            Scheduling.of(app, tasks, store, settings, self._outages) if schedules else None
-        )
+        # Each of these is made of what stands above it.
+        self._make_what_takes(threads or settings.threads)
+        self._make_what_settles()
+        self._make_what_watches()
+        self._make_what_performs()
+        self._make_what_feeds()
+        self._make_what_keeps_house(schedules=schedules)
 
     def run(self, *, once: bool = False) -> None:
         """Perform jobs until :meth:`stop` is called, and then stop in order (W5).
@@ -222,6 +132,119 @@ class Runner:
         self._in_a_hurry = at_once or self._in_a_hurry
         self._stopping = True
         self._wakeup.ring()
+
+    def _make_what_takes(self, threads: int) -> None:
+        self._strangers = Strangers(self._tasks, self._store.clock.now)
+        self._threads = Threads(
+            threads,
+            lambda job: self._performer.perform(job),  # noqa: PLW0108 - it is made below
+            self._wakeup.ring,
+        )
+        self._appetite = Appetite(
+            self.id, self._queues, self._tasks.lanes(), self._threads, self._strangers
+        )
+        self._alarm = Alarm(
+            self._queues.selection,
+            self._wakeup.ring,
+            lambda: self._threads.idle > 0,
+            self._store.clock.now,
+            self._poll,
+        )
+
+    def _make_what_settles(self) -> None:
+        self._awaited = Awaited(self._store.wakeups.ended)
+        self._aftermath = Aftermath(
+            self._store,
+            self._settings,
+            self._announcer,
+            self._outages,
+            self._wakeup.ring,
+            self._alarm,
+            self._awaited,
+            self._tasks,
+        )
+        self._committer = Committer(
+            self._store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
+        )
+
+    def _make_what_watches(self) -> None:
+        store, settings = self._store, self._settings
+        self._keeper = Keeper(
+            store.leases,
+            store.permits,
+            self._holdings,
+            self._attempts,
+            store.clock,
+            heartbeat=settings.heartbeat,
+            stuck_after=settings.stuck_after,
+            outages=self._outages,
+        )
+        self._cancels = Cancels(
+            store.leases, self._holdings, self._attempts, store.clock.now, self._outages
+        )
+        self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
+
+    def _make_what_performs(self) -> None:
+        store = self._store
+        self._performer = Performer(
+            self._app,
+            self._tasks,
+            self._settings,
+            store.clock.now,
+            gate=Gate(self._keeper, store.pauses, store.rates, self._tasks.lanes()),
+            attempts=self._attempts,
+            marks=self._post.marks,
+            appetite=self._appetite,
+            committer=self._committer,
+            announcer=self._announcer,
+            reporter=self._reporter,
+            holdings=self._holdings,
+            claims=store.claims,
+            turnstile=self._turnstile,
+            outages=self._outages,
+            aftermath=self._aftermath,
+            on_stuck=self._lose_thread,
+        )
+
+    def _make_what_feeds(self) -> None:
+        self._feeder = Feeder(
+            self._store,
+            self._queues,
+            self._names,
+            post=self._post,
+            threads=self._threads,
+            appetite=self._appetite,
+            strangers=self._strangers,
+            turnstile=self._turnstile,
+            holdings=self._holdings,
+            alarm=self._alarm,
+            outages=self._outages,
+            aftermath=self._aftermath,
+            longest_wait=self._poll,
+        )
+
+    def _make_what_keeps_house(self, *, schedules: bool) -> None:
+        app, store, settings = self._app, self._store, self._settings
+        self._roll = Roll(
+            runners=store.runners,
+            settings=settings,
+            runner=self.id,
+            role=self._post.role,
+            queues=self._queues.selection,
+            threads=self._threads.count,
+            tasks=self._names,
+        )
+        self._housekeeping = Housekeeping(
+            app,
+            store,
+            settings,
+            self._outages,
+            self._aftermath,
+            more=[Duty("roll", self._roll.every, self._roll.write)],
+        )
+        self._scheduling = (
+            Scheduling.of(app, self._tasks, store, settings, self._outages) if schedules else None
+        )
 
     @contextlib.contextmanager
     def _listening(self) -> Iterator[None]:

@@ -14,8 +14,6 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from flask import Flask
-from pymongo import MongoClient
 
 import fleet_app
 from mongod import wait_until
@@ -24,6 +22,7 @@ if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bson import Timestamp
+    from flask import Flask
     from pymongo.database import Database
 
 TESTS = Path(fleet_app.__file__).parent
@@ -94,23 +93,6 @@ class Visit(t.NamedTuple):
     key: int
     entered: float
     left: float
-
-
-@pytest.fixture
-def database(mongo_uri: str, database_name: str) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_uri) as client:
-        yield client[database_name]
-
-
-@pytest.fixture
-def app(mongo_uri: str, database_name: str) -> Iterator[Flask]:
-    app = Flask("fleet_app")
-    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
-    fleet_app.jobs.init_app(app)
-    with app.app_context():
-        fleet_app.jobs.install()
-        yield app
-    fleet_app.jobs.state_of(app).close()
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from flask import Flask
-from pymongo import MongoClient
 
 import fleet_app
 from mongod import wait_until
@@ -20,6 +18,7 @@ from mongod import wait_until
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from flask import Flask
     from pymongo.database import Database
 
 TESTS = Path(fleet_app.__file__).parent
@@ -28,23 +27,6 @@ WORKERS = 3
 pytestmark = pytest.mark.faults
 
 Document: t.TypeAlias = dict[str, t.Any]
-
-
-@pytest.fixture
-def database(mongo_uri: str, database_name: str) -> Iterator[Database[Document]]:
-    with MongoClient[Document](mongo_uri) as client:
-        yield client[database_name]
-
-
-@pytest.fixture
-def app(mongo_uri: str, database_name: str) -> Iterator[Flask]:
-    app = Flask("fleet_app")
-    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
-    fleet_app.jobs.init_app(app)
-    with app.app_context():
-        fleet_app.jobs.install()
-        yield app
-    fleet_app.jobs.state_of(app).close()
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import typing as t
 
 import pytest
 from flask import Flask
 
 from flask_henri_jobs import HenriJobs
+from flask_henri_jobs.worker.post import Post, Role
+from flask_henri_jobs.worker.runner import Runner
 
 
 class MakeApp(t.Protocol):
@@ -40,3 +43,20 @@ def jobs(app: Flask) -> t.Iterator[HenriJobs]:
     with app.app_context():
         yield jobs
     jobs.state_of(app).close()
+
+
+@pytest.fixture
+def start(app: Flask, jobs: HenriJobs) -> t.Iterator[t.Callable[[], None]]:
+    """Start a worker beside the test."""
+    runners: list[tuple[Runner, threading.Thread]] = []
+
+    def start() -> None:
+        state, post = jobs.state, Post(role=Role.JOBS)
+        runner = Runner(app, jobs.tasks, state.store, state.settings, threads=4, post=post)
+        runners.append((runner, threading.Thread(target=runner.run, daemon=True)))
+        runners[-1][1].start()
+
+    yield start
+    for runner, thread in runners:
+        runner.stop()
+        thread.join(20)

@@ -6,46 +6,22 @@ import threading
 import typing as t
 
 import pytest
-from flask import Flask
 
-from flask_henri_jobs.worker.post import Post, Role
-from flask_henri_jobs.worker.runner import Runner
 from mongod import wait_until
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from flask import Flask
 
     from flask_henri_jobs import HenriJobs
+    from integration.conftest import MakeApp
 
 
 @pytest.fixture
-def app(mongo_uri: str, database_name: str) -> Flask:
+def app(make_app: MakeApp) -> Flask:
     """An app whose worker would not look again by itself within the test."""
-    app = Flask("shop")
-    app.config.update(
-        HENRI_JOBS_URI=mongo_uri,
-        HENRI_JOBS_DATABASE=database_name,
-        HENRI_JOBS_POLL_INTERVAL="5m",
-        HENRI_JOBS_STUCK_AFTER="1h",
-    )
-    return app
-
-
-@pytest.fixture
-def start(app: Flask, jobs: HenriJobs) -> Iterator[Callable[[], None]]:
-    """Start a worker beside the test."""
-    runners: list[tuple[Runner, threading.Thread]] = []
-
-    def start() -> None:
-        state, post = jobs.state, Post(role=Role.JOBS)
-        runner = Runner(app, jobs.tasks, state.store, state.settings, threads=4, post=post)
-        runners.append((runner, threading.Thread(target=runner.run, daemon=True)))
-        runners[-1][1].start()
-
-    yield start
-    for runner, thread in runners:
-        runner.stop()
-        thread.join(20)
+    return make_app(HENRI_JOBS_POLL_INTERVAL="5m", HENRI_JOBS_STUCK_AFTER="1h")
 
 
 def test_next_of_a_key_begins_at_once(jobs: HenriJobs, start: Callable[[], None]) -> None:

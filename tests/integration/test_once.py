@@ -6,28 +6,17 @@ import threading
 import typing as t
 
 import pytest
-from flask import Flask
-
-from flask_henri_jobs import HenriJobs
 
 if t.TYPE_CHECKING:
-    from collections.abc import Iterator
+    from flask import Flask
+
+    from flask_henri_jobs import HenriJobs
+    from integration.conftest import MakeApp
 
 
 @pytest.fixture
-def jobs() -> HenriJobs:
-    return HenriJobs()
-
-
-@pytest.fixture
-def app(mongo_uri: str, database_name: str, jobs: HenriJobs) -> Iterator[Flask]:
-    app = Flask(__name__)
-    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
-    app.config["HENRI_JOBS_POLL_INTERVAL"] = "50ms"
-    jobs.init_app(app)
-    with app.app_context():
-        yield app
-    jobs.state_of(app).close()
+def app(make_app: MakeApp) -> Flask:
+    return make_app(HENRI_JOBS_POLL_INTERVAL="50ms")
 
 
 def test_once_performs_what_its_jobs_enqueue(app: Flask, jobs: HenriJobs) -> None:

@@ -20,22 +20,12 @@ if t.TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flask_henri_jobs import Job
+    from integration.conftest import MakeApp
 
 
 @pytest.fixture
-def jobs() -> HenriJobs:
-    return HenriJobs()
-
-
-@pytest.fixture
-def app(mongo_uri: str, database_name: str, jobs: HenriJobs) -> Iterator[Flask]:
-    app = Flask(__name__)
-    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
-    app.config["HENRI_JOBS_POLL_INTERVAL"] = "50ms"
-    jobs.init_app(app)
-    with app.app_context():
-        yield app
-    jobs.state_of(app).close()
+def app(make_app: MakeApp) -> Flask:
+    return make_app(HENRI_JOBS_POLL_INTERVAL="50ms")
 
 
 @pytest.fixture

@@ -6,13 +6,16 @@ import socket
 import typing as t
 
 import pytest
-from flask import Flask
 
-from flask_henri_jobs import HenriJobs, Job
 from flask_henri_jobs.worker import attempts
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from flask import Flask
+
+    from flask_henri_jobs import HenriJobs, Job
+    from integration.conftest import MakeApp
 
 
 class Perform(t.Protocol):
@@ -21,19 +24,8 @@ class Perform(t.Protocol):
 
 
 @pytest.fixture
-def jobs() -> HenriJobs:
-    return HenriJobs()
-
-
-@pytest.fixture
-def app(mongo_uri: str, database_name: str, jobs: HenriJobs) -> Iterator[Flask]:
-    app = Flask(__name__)
-    app.config.update(HENRI_JOBS_URI=mongo_uri, HENRI_JOBS_DATABASE=database_name)
-    app.config["HENRI_JOBS_POLL_INTERVAL"] = "50ms"
-    jobs.init_app(app)
-    with app.app_context():
-        yield app
-    jobs.state_of(app).close()
+def app(make_app: MakeApp) -> Flask:
+    return make_app(HENRI_JOBS_POLL_INTERVAL="50ms")
 
 
 @pytest.fixture

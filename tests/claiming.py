@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typing as t
 
-from flask_henri_jobs.clock import Clock, Reading
+from flask_henri_jobs.clock import Clock, Reading, steady_seconds
 from flask_henri_jobs.queues import QueueSelection, QueueTurns
 from flask_henri_jobs.store import indexes
 from flask_henri_jobs.store.candidates import Candidates
 from flask_henri_jobs.store.claims import Claims
+from flask_henri_jobs.store.doubts import Doubts
 from flask_henri_jobs.store.limited import LimitedWork
 from flask_henri_jobs.store.pauses import Pauses
 from flask_henri_jobs.store.permits import Permits
@@ -28,15 +29,18 @@ def claims_on(
     jobs: Collection[Document],
     now: Callable[[], int],
     candidates: Candidates | None = None,
+    steady: Callable[[], float] = steady_seconds,
     **how: t.Any,
 ) -> Claims:
     """Return one runner's claims, with the permits that they take."""
     clock = Clock(lambda: Reading(server=now(), at=0.0), lambda: 0.0)
     rates = Rates(jobs.database[f"{jobs.name}_rates"], now)
-    limited = LimitedWork(jobs, permits_on(jobs, clock), WaitingKeys(jobs), rates)
+    permits = permits_on(jobs, clock)
+    limited = LimitedWork(jobs, permits, WaitingKeys(jobs), rates)
+    doubts = Doubts(jobs, permits, steady=steady)
     pauses = Pauses(jobs.database[f"{jobs.name}_pauses"], now)
     found = candidates or Candidates(jobs)
-    return Claims(jobs, now, found, limited, Suspects(jobs), pauses, **how)
+    return Claims(jobs, now, found, limited, Suspects(jobs), pauses, doubts, **how)
 
 
 def permits_on(jobs: Collection[Document], clock: Clock) -> Permits:

@@ -68,7 +68,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(at=runners, at_most=st.integers(1, 4), is_lost=seldom)
     def claim(self, at: int, at_most: int, is_lost: bool) -> None:
         runner = self.runners[at]
-        for job in runner.store.claims.late():
+        for job in runner.store.claims.doubts.late():
             self._is_claimed(runner, job)
         runner.store.permits.tidy()
         now = self.time.now

@@ -113,7 +113,7 @@ class Runner:
         connection.clock = time.another_clock()
         store = Store.open(settings, connection)
         for part in (
-            store.claims,
+            store.claims.doubts,
             store.permits,
             store.claims.candidates,
             store.claims.limited.keys,

@@ -74,6 +74,7 @@ store.starts
 store.wish
 store.limited
 store.spread
+store.doubts
 store.claims
 store.leases
 store.outcomes

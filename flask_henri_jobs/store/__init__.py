@@ -13,6 +13,7 @@ from .batches import Batches, open_index
 from .candidates import Candidates
 from .claims import Claims
 from .connection import INSERT_CONCERNS, Connection, answering
+from .doubts import Doubts
 from .figures import Figures
 from .inbox import Inbox, unique_index
 from .inbox_in_transaction import TransactionalInbox
@@ -114,6 +115,7 @@ class Store:
                 limited,
                 Suspects(jobs),
                 pauses,
+                Doubts(jobs, permits, admin),
                 admin,
                 wakeups.ring_for,
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import typing as t
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -11,9 +10,7 @@ from types import MappingProxyType
 
 import pymongo
 from pymongo import ReturnDocument
-from pymongo.errors import PyMongoError
 
-from ..clock import Moment, steady_seconds
 from ..ids import new_token
 from ..job import PENDING, RUNNING, Document, Job, Rows
 from ..pause import NOTHING_PAUSED
@@ -21,6 +18,7 @@ from .cancels import NOT_ASKED, Back, bury_asked
 from .candidates import CLAIM
 from .connection import answering
 from .documents import IN_ORDER, handed_back, is_as_read
+from .doubts import CLAIM_SECONDS
 from .limited import Choice
 from .pauses import not_held
 from .spread import Spread
@@ -28,35 +26,25 @@ from .wakeups import no_ring
 from .wish import MOST_ATTEMPTS, Keyless, OddJobs
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Collection as Names, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection as Names, Mapping, Sequence
 
     from pymongo.collection import Collection
 
+    from ..clock import Moment
     from ..pause import Paused
     from ..queues import QueueTurns
     from .candidates import Candidates
+    from .doubts import Doubts
     from .limited import LimitedWork
     from .pauses import Pauses
     from .suspects import Suspects
     from .wakeups import RingFor
     from .wish import Wish
 
-CLAIM_SECONDS = 5.0
-"""A claim takes effect within this time or never: the server is told the limit."""
-
 MOST_ADOPTIONS = 10
 """How often jobs are given their keys in one claim."""
 
 MOST_BYTES = 16 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Doubt:
-    """A claim whose reply was lost: it may have taken effect, and may still until the deadline."""
-
-    token: str
-    until: float
-    found: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -69,12 +57,11 @@ class Claims:
     limited: LimitedWork
     suspects: Suspects
     pauses: Pauses
+    doubts: Doubts
     rows: Rows | None = None
     ring_for: RingFor = no_ring
-    steady: Callable[[], float] = steady_seconds
     spread: Spread = field(default_factory=Spread)
     _paused: Paused = NOTHING_PAUSED
-    _doubts: list[_Doubt] = field(default_factory=list)
     _odd: OddJobs = field(default_factory=OddJobs)
 
     def take(self, wish: Wish) -> list[Job]:
@@ -84,7 +71,7 @@ class Claims:
         reply was lost is returned first.
         """
         with answering("a claim"):
-            if late := self.late():
+            if late := self.doubts.late():
                 return late
             self._learn_pauses(rung=bool(wish.rung))
             token = new_token()
@@ -92,7 +79,7 @@ class Claims:
                 return first
             # Permits are taken in between, and given back: whichever reply is lost of all those,
             # what stands under the token is looked for.
-            with self._in_doubt(token):
+            with self.doubts.about(token):
                 choice = self._choose(wish, token)
                 rows = _within(MOST_BYTES, choice.rows)
                 jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
@@ -108,11 +95,11 @@ class Claims:
         :param names: Of these tasks only.
         """
         with answering("a claim"):
-            if late := self.late():
+            if late := self.doubts.late():
                 return late
             token = new_token()
             for row in self.due_suspects(wish.queues, names):
-                with self._in_doubt(token):
+                with self.doubts.about(token):
                     permits = self.limited.permit_of(row, wish, token)
                     if permits is None:
                         continue
@@ -173,7 +160,7 @@ class Claims:
             "suspect": None,
             "attempts": {"$lt": MOST_ATTEMPTS},
         }
-        with self._in_doubt(token), pymongo.timeout(CLAIM_SECONDS):
+        with self.doubts.about(token), pymongo.timeout(CLAIM_SECONDS):
             row = self.jobs.find_one_and_update(
                 which,
                 {"$set": _stamp(wish.runner, token, now), "$inc": {"attempts": 1}},
@@ -277,47 +264,11 @@ class Claims:
                 ids | is_as_read(rows[0]), {"$set": stamp, "$inc": {"attempts": 1}}
             ).modified_count
 
-    @contextlib.contextmanager
-    def _in_doubt(self, token: str) -> Iterator[None]:
-        """Remember the token of a claim where it is not known what that took."""
-        try:
-            yield
-        except PyMongoError:
-            self._doubts.append(_Doubt(token, self.steady() + 2 * CLAIM_SECONDS))
-            raise
-
     def _won(self, rows: Sequence[Document], token: str) -> list[Document]:
         ids = [row["_id"] for row in rows]
         won = self.jobs.find({"_id": {"$in": ids}, "claim_token": token}, {"_id": True})
         ours = {row["_id"] for row in won}
         return [row for row in rows if row["_id"] in ours]
-
-    def late(self) -> list[Job]:
-        """Return what earlier claims took whose replies were lost; each job once (A5)."""
-        with answering("a claim"):
-            looks = [(doubt, self._look_at(doubt)) for doubt in self._doubts]
-        # Only now: had one of them failed, nobody would have what another found.
-        for doubt, (jobs, is_over) in looks:
-            doubt.found += [job.id for job in jobs]
-            if is_over:
-                self._doubts.remove(doubt)
-        return [job for _, (jobs, _) in looks for job in jobs]
-
-    def _look_at(self, doubt: _Doubt) -> tuple[list[Job], bool]:
-        """Return what a claim took and was not found yet, and whether that was the last look."""
-        # Until then a part of the claim may still take effect.
-        is_over = self.steady() > doubt.until
-        rows = self.jobs.find(
-            {"state": RUNNING, "claim_token": doubt.token, "_id": {"$nin": doubt.found}},
-            sort=IN_ORDER,
-            hint=CLAIM.name,
-        )
-        permits = self.limited.permits.of_token(doubt.token)
-        jobs = [Job(row, self.rows, permit=permits.get(row["_id"])) for row in rows]
-        if is_over:
-            used = [*doubt.found, *(job.id for job in jobs)]
-            self.limited.permits.release_besides(used, doubt.token)
-        return jobs, is_over
 
     def look_in(self) -> float:
         """Return in how many seconds a claim may bring what the last one could not see yet."""

@@ -118,8 +118,18 @@ class Permits:
 
         :return: The permits that are ours now, by the ids of their jobs.
         """
+        try:
+            return self._take(wanted, runner, token)
+        except PyMongoError:
+            # No job is claimed under this token now; what appears under it is nobody's.
+            self._useless.append(({"token": token}, self.steady() + DOUBT_SECONDS))
+            raise
+
+    def _take(
+        self, wanted: Sequence[tuple[str, int, str]], runner: str, token: str
+    ) -> dict[str, str]:
         now = self.clock.now()
-        permits = [
+        permits: list[Document] = [
             {
                 "_id": slot_id(bucket, slot),
                 "limit_key": bucket,
@@ -132,14 +142,7 @@ class Permits:
             }
             for bucket, slot, job_id in wanted
         ]
-        if not permits:
-            return {}
-        try:
-            return self._inserted(permits, token)
-        except PyMongoError:
-            # No job is claimed under this token now; what appears under it is nobody's.
-            self._useless.append(({"token": token}, self.steady() + DOUBT_SECONDS))
-            raise
+        return self._inserted(permits, token) if permits else {}
 
     def _inserted(self, permits: list[Document], token: str) -> dict[str, str]:
         try:
@@ -167,31 +170,46 @@ class Permits:
         Without a database they are given back later: a claim that took other jobs stands.
         """
         if permits:
-            self._useless.append(({"_id": {"$in": list(permits)}, "token": token}, 0.0))
-            with contextlib.suppress(PyMongoError):
-                self.tidy()
+            self._give_up([{"_id": {"$in": list(permits)}, "token": token}])
 
-    def release_besides(self, jobs: Sequence[str], token: str) -> None:
-        """Give back what a claim took for others than these jobs."""
-        self.limits.delete_many({"token": token, "job_id": {"$nin": list(jobs)}})
+    def release_besides(self, jobs_of: Mapping[str, Sequence[str]]) -> None:
+        """Give back what claims took for others than their jobs; without a database, later.
+
+        :param jobs_of: The ids of the jobs that each claim took, by its token.
+        """
+        self._give_up(
+            {"token": token, "job_id": {"$nin": list(jobs)}} for token, jobs in jobs_of.items()
+        )
 
     def tidy(self) -> None:
-        """Delete the permits that came to nothing and are not known to be gone."""
-        for which, until in list(self._useless):
-            self.limits.delete_many(which)
-            if until <= self.steady():
+        """Delete the permits that came to nothing and are not known to be gone.
+
+        It is one round trip, however many they are.
+        """
+        useless, now = list(self._useless), self.steady()
+        if useless:
+            self.limits.delete_many({"$or": [which for which, _ in useless]})
+        for permits in useless:
+            if permits[1] <= now:
+                # The thread of the heartbeat may have been here meanwhile.
                 with contextlib.suppress(ValueError):
-                    self._useless.remove((which, until))
+                    self._useless.remove(permits)
+
+    def _give_up(self, permits: Iterable[Document]) -> None:
+        if given_up := [(which, 0.0) for which in permits]:
+            self._useless += given_up
+            with contextlib.suppress(PyMongoError):
+                self.tidy()
 
     def release_all_of(self, runner: str) -> None:
         """Give back whatever a runner holds that is known to be gone."""
         with answering("the permits"):
             self.limits.delete_many({"runner": runner})
 
-    def of_token(self, token: str) -> dict[str, str]:
-        """Return the permits that a claim took, by the ids of their jobs."""
-        ours = self.limits.find({"token": token}, {"job_id": True})
-        return {permit["job_id"]: permit["_id"] for permit in ours}
+    def of_tokens(self, tokens: Iterable[str]) -> dict[tuple[str, str], str]:
+        """Return the permits that claims took, by the claims' tokens and the ids of the jobs."""
+        ours = self.limits.find({"token": {"$in": [*tokens]}}, {"token": True, "job_id": True})
+        return {(permit["token"], permit["job_id"]): permit["_id"] for permit in ours}
 
     def keep(self, jobs: Iterable[Job]) -> set[str]:
         """Stamp the heartbeat of the permits of jobs. Return the ids of jobs that have none.
@@ -215,7 +233,9 @@ class Permits:
         bucket, _, slot = str(job.permit).rpartition("#")
         token = job.row["claim_token"]
         wanted = [(bucket, int(slot), job.row["_id"])]
-        taken = self.take(wanted, runner=job.row["claimed_by"], token=token)
+        # Where this fails the next heartbeat repeats it, and finds the permit if it was stored:
+        # others of the same claim hold theirs under this token.
+        taken = self._take(wanted, job.row["claimed_by"], token)
         if taken and not self._runs(job):
             # It ended meanwhile, and its permit may have been given back before it was retaken.
             self.release(list(taken.values()), token)

@@ -113,7 +113,7 @@ class Feeder:
                 self._hand_back(jobs)
         self._forget(jobs)
         with self._outages.tolerated():
-            self._hand_back(self._store.claims.late())
+            self._hand_back(self._store.claims.doubts.late())
             self._aftermath.bury(self._strangers.send_away(self._store.claims))
 
     def _feed_suspect(self) -> float:

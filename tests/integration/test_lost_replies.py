@@ -75,7 +75,11 @@ def test_writes_that_are_not_acknowledged(
                 again_and_again(tasks.limited.using(id=f"limited {n}").delay, n)
                 again_and_again(tasks.plain.using(id=f"plain {n}").delay, n)
             batches = [filled(jobs, tasks) for _ in range(BATCHES)]
-            wait_until(lambda: ended(jobs), "all to be done")
+            # After each failure it pauses, for longer the more come in a row: as long as it goes
+            # on, it has its time.
+            while not ended(jobs):
+                before = progress(jobs)
+                wait_until(lambda was=before: progress(jobs) > was or ended(jobs), "the next")  # type: ignore[misc]
         finally:
             runner.stop()
             thread.join()
@@ -148,6 +152,11 @@ def filled(jobs: HenriJobs, tasks: Tasks) -> str:
             break
     again_and_again(batch.seal)
     return batch.id
+
+
+def progress(jobs: HenriJobs) -> int:
+    """Return how many jobs have ended, the callbacks of batches among them."""
+    return jobs.database["henri_jobs"].count_documents({"state": {"$in": ["done", "dead"]}})
 
 
 def ended(jobs: HenriJobs) -> bool:

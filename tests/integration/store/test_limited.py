@@ -12,7 +12,8 @@ from claiming import claims_on, turns
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
 from flask_henri_jobs.errors import StoreUnavailable
 from flask_henri_jobs.rate import Lane
-from flask_henri_jobs.store.claims import CLAIM_SECONDS, Claims
+from flask_henri_jobs.store.claims import Claims
+from flask_henri_jobs.store.doubts import CLAIM_SECONDS
 from flask_henri_jobs.store.wish import Wish
 
 if t.TYPE_CHECKING:
@@ -189,9 +190,9 @@ def test_claim_without_effect(faulty: Faulty, stored: Stored) -> None:
     assert claims.take(wish()) == []
     assert held(claims) == {"imports:1#0": "a"}
 
-    t.cast(Steady, claims.steady).seconds += 2 * CLAIM_SECONDS + 1
+    t.cast(Steady, claims.doubts.steady).seconds += 2 * CLAIM_SECONDS + 1
     claims.look_again()
-    claims.late()
+    claims.doubts.late()
     assert held(claims) == {}
     assert ids(claims.take(wish())) == ["a"]
 

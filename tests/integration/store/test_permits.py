@@ -9,6 +9,7 @@ import pytest
 from pymongo.errors import PyMongoError
 
 from faults import CLOSED, LOST_REPLY, failing, faulty_client
+from flask_henri_jobs.errors import StoreUnavailable
 from flask_henri_jobs.job import Job
 from flask_henri_jobs.store.leases import Leases
 from flask_henri_jobs.store.permits import DOUBT_SECONDS, Permits
@@ -260,6 +261,23 @@ def test_heartbeat_of_what_is_gone(
         "mail#1": ("b", "mine"),
         "mail#2": ("other", "theirs"),
     }
+
+
+def test_heartbeat_that_cannot_take_again(faulty: Faulty, time: ServerTime) -> None:
+    """L3: Where a permit that was swept cannot be taken again now, those that the other jobs of its
+    claim hold stay theirs, and the next heartbeat takes it."""
+    client, permits = faulty
+    held = [running(name, f"mail#{slot}", time) for slot, name in enumerate("ab")]
+    permits.jobs.insert_many(dict(job.row) for job in held)
+    take(permits, ("mail", 0, "a"))
+    with failing(client, "insert", times=1, errorCode=50), pytest.raises(StoreUnavailable):
+        permits.keep(held)
+
+    permits.tidy()
+    assert {permit.job_id for permit in permits.held()} == {"a"}
+    assert permits.keep(held) == set()
+    permits.tidy()
+    assert {permit.job_id for permit in permits.held()} == {"a", "b"}
 
 
 def test_heartbeat_of_what_ends_meanwhile(

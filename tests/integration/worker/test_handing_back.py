@@ -10,7 +10,8 @@ import pytest
 
 from faults import CLOSED, LOST_REPLY, failing
 from flask_henri_jobs import HenriJobs, current_job
-from flask_henri_jobs.store.claims import Claims, _Doubt
+from flask_henri_jobs.store.claims import Claims
+from flask_henri_jobs.store.doubts import Doubt
 from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker.runner import Runner
 from mongod import wait_until
@@ -225,7 +226,8 @@ def test_a_claim_whose_reply_was_lost_long_ago(
     (job,) = store.claims.take(Wish(runner="host:1:us", at_most=1))
     long_ago = store.clock.now() - 200_000
     stored.update_one({"_id": job.id}, {"$set": {"heartbeat_at": long_ago}})
-    store.claims._doubts.append(_Doubt(job.row["claim_token"], store.claims.steady() + 10))
+    doubts = store.claims.doubts
+    doubts.open.append(Doubt(job.row["claim_token"], doubts.steady() + 10))
 
     runners.start()
 

@@ -37,6 +37,7 @@ from .scheduling import Scheduling
 from .strangers import Strangers
 from .telling import tell
 from .threads import Threads
+from .transacting import Transacting
 from .turnstile import Turnstile
 
 if t.TYPE_CHECKING:
@@ -203,6 +204,15 @@ class Runner:
             turnstile=self._turnstile,
             outages=self._outages,
             aftermath=self._aftermath,
+            transacting=Transacting(
+                transactions=store.job_transactions,
+                holdings=self._holdings,
+                keeper=self._keeper,
+                reporter=self._reporter,
+                attempts=self._attempts,
+                committer=self._committer,
+                outages=self._outages,
+            ),
             on_stuck=self._lose_thread,
         )
 

@@ -44,7 +44,7 @@ class Transactional(t.Protocol):
 class RunningJob(Job):
     """The job in hand, as its task sees it."""
 
-    __slots__ = ("_has_heeded", "_is_cancelled", "_track", "lines", "transactional")
+    __slots__ = ("_has_heeded", "_is_cancelled", "_track", "_transactional", "lines")
 
     def __init__(
         self,
@@ -59,8 +59,7 @@ class RunningJob(Job):
         self.lines = lines
         """What its log lines go to; None where it keeps none."""
         self._track = Track(job) if track is None else track
-        self.transactional: Transactional | None = None
-        """What makes its transaction."""
+        self._transactional: Transactional | None = None
 
     @property
     def attempt(self) -> int:
@@ -116,7 +115,7 @@ class RunningJob(Job):
         :raises TransactionAborted: At the end, or for what the driver raised within: the server
             has aborted it. The job goes back and its attempt does not count.
         """
-        return self._transactional().block(client)
+        return self._in_runner().block(client)
 
     def run_in_transaction(
         self, work: Callable[[JobSession], R], client: Client | None = None
@@ -131,21 +130,26 @@ class RunningJob(Job):
         :raises TransactionRefused: As :meth:`transaction` does.
         :raises TransactionAborted: The last of its transactions was aborted as well.
         """
-        return self._transactional().run(work, client)
+        return self._in_runner().run(work, client)
 
-    def _transactional(self) -> Transactional:
-        if self.transactional is None:
+    def _in_runner(self) -> Transactional:
+        if self._transactional is None:
             raise TransactionRefused(
                 "The job is performed without a runner, and has no transaction.",
                 hint="Have it performed by jobs.run_worker(once=True).",
             )
-        return self.transactional
+        return self._transactional
 
 
 def left_by(running: RunningJob, at: Moment) -> Document:
     """Return the fields that an attempt leaves with its job, at its end."""
     lines = {} if running.lines is None else running.lines.left()
     return running._track.left(at) | lines
+
+
+def be_transactional(running: RunningJob, by: Transactional) -> None:
+    """Give the job in hand what makes its transaction (X2)."""
+    running._transactional = by
 
 
 def track_of(running: RunningJob) -> Track:

@@ -76,6 +76,8 @@ class Execution:
     :param on_progress: Called when the task has said how far it is.
     :param mark: By which the supervisor knows of the job.
     :ivar running: What the task and others have of the attempt meanwhile.
+    :ivar settled: How the attempt has ended, once that is committed in its transaction (X2).
+        Nothing changes it then.
     """
 
     app: Flask
@@ -88,6 +90,7 @@ class Execution:
     on_progress: Callable[[Track], None] | None = None
     running: RunningJob = field(init=False)
     mark: int | None = None
+    settled: Ending | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         lines = None

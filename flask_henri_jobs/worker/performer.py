@@ -8,6 +8,7 @@ from functools import partial
 
 from .. import signals
 from ..clock import steady_seconds
+from ..context import be_transactional
 from ..log import logger
 from ..logs import about
 from ..outcome import HandedBack, Snoozed
@@ -119,7 +120,7 @@ class Performer:
         # The thread still has its mark.
         ending.mark = None
         # First: once the thread is counted out the runner may be on its way to its end.
-        if _settled(execution) is None:
+        if execution.settled is None:
             self._committer.hand_over(ending)
         self._on_stuck(attempt.thread)
         # Last: the thread that is given up may hold a lock of logging's.
@@ -160,7 +161,8 @@ class Performer:
         try:
             execution = attempt.execution = self._execution(attempt)
             execution.mark = mark
-            execution.running.transactional = OwnTransaction(self._transacting, attempt, execution)
+            own = OwnTransaction(self._transacting, attempt, execution)
+            be_transactional(execution.running, own)
             return execution.run()
         finally:
             self._end_child()
@@ -176,7 +178,7 @@ class Performer:
     def _hand_over(self, attempt: RunningAttempt, ending: Ending) -> bool:
         """Have an outcome written, unless the attempt was given up. Return whether it was not."""
         is_ours = self._attempts.end(attempt)
-        settled = _settled(attempt.execution)
+        settled = attempt.execution.settled if attempt.execution else None
         if is_ours and settled is None:
             self._committer.hand_over(ending)
             return True
@@ -217,9 +219,3 @@ class Performer:
             await_turn,
             self._reporter.notice,
         )
-
-
-def _settled(execution: Execution | None) -> Ending | None:
-    """Return how an attempt has ended in its transaction."""
-    own = None if execution is None else execution.running.transactional
-    return own.settled if isinstance(own, OwnTransaction) else None

@@ -60,13 +60,9 @@ class Transacting:
 
 
 class OwnTransaction:
-    """The transaction of one attempt, in which its task's writes and its outcome are committed.
-
-    :ivar settled: How the attempt ended, once that is committed. Nothing changes it then.
-    """
+    """The transaction of one attempt, in which its task's writes and its outcome are committed."""
 
     def __init__(self, runner: Transacting, attempt: RunningAttempt, execution: Execution) -> None:
-        self.settled: Ending | None = None
         self._runner = runner
         self._attempt = attempt
         self._execution = execution
@@ -132,7 +128,7 @@ class OwnTransaction:
             yield
         finally:
             track.is_held = False
-            if self.settled is None:
+            if self._execution.settled is None:
                 self._runner.holdings.set_apart(self._attempt.job, apart=False)
 
     def _settle(self, session: JobSession) -> None:
@@ -148,7 +144,7 @@ class OwnTransaction:
             ending = self._commit_with_outcome(session)
             # The thread has the mark until the task returns.
             ending.mark = None
-            self.settled = ending
+            self._execution.settled = ending
             self._runner.committer.hand_over(ending)
         finally:
             attempts.release(attempt)

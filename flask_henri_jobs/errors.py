@@ -236,9 +236,10 @@ class TransactionAborted(Verdict):
     ``current_job.run_in_transaction()`` once that has tried often enough. None of the writes is
     there. The job goes back with its attempt restored; the eleventh time it has failed.
 
-    :param error: What the driver, or the queue, said.
+    :param error: What the driver, or the queue, raised.
+    :param said: What that says, in short.
     """
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"The transaction was aborted: {error}")
+    def __init__(self, error: Exception, said: str) -> None:
+        super().__init__(f"The transaction was aborted: {said}")
         self.error = error

@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from ..errors import StoreUnavailable, TransactionAborted, TransactionRefused
-from .connection import DURABLE, OPERATION_SECONDS, answering
+from .connection import DURABLE, OPERATION_SECONDS, answering, in_short
 from .transactions import TRANSIENT, UNKNOWN, tell_of_commit
 
 if t.TYPE_CHECKING:
@@ -118,7 +118,7 @@ class JobTransactions:
         except PyMongoError as error:
             if error.has_error_label(UNKNOWN):
                 raise StoreUnavailable(
-                    f"The database did not say whether a transaction is committed: {error}"
+                    f"It is not known whether a transaction is committed: {in_short(error)}"
                 ) from error
             # The server may have forgotten a transaction that it has committed long ago. The
             # job's document is in it, and tells.
@@ -144,7 +144,7 @@ class naming_aborts:  # noqa: N801 - used as a statement
 
     def __exit__(self, _kind: object, raised: BaseException | None, _traceback: object) -> None:
         if isinstance(raised, Exception) and _is_abort(raised):
-            raise TransactionAborted(raised) from raised
+            raise TransactionAborted(raised, in_short(raised)) from raised
 
 
 def _is_abort(error: BaseException | None) -> bool:

@@ -186,7 +186,7 @@ class Runner:
         self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
 
     def _make_what_performs(self) -> None:
-        store = self._store
+        store, is_said = self._store, bool(self._tasks.transactional())
         self._performer = Performer(
             self._app,
             self._tasks,
@@ -212,6 +212,7 @@ class Runner:
                 attempts=self._attempts,
                 committer=self._committer,
                 outages=self._outages,
+                warning=None if is_said else self._settings.outlasted_by_transactions,
             ),
             on_stuck=self._lose_thread,
         )

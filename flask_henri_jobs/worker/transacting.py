@@ -17,6 +17,7 @@ from ..errors import (
     TransactionAborted,
     TransactionRefused,
 )
+from ..log import logger
 from ..store.job_transactions import naming_aborts
 from .loop import Wakeup
 
@@ -46,9 +47,12 @@ RETRY_SECONDS = 0.5
 """After which it is asked again whether a transaction is committed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Transacting:
-    """What of a runner the transactions of its jobs have to do with."""
+    """What of a runner the transactions of its jobs have to do with.
+
+    :param warning: What is to be said with the first of them.
+    """
 
     transactions: JobTransactions
     holdings: Holdings
@@ -57,6 +61,13 @@ class Transacting:
     attempts: Attempts
     committer: Committer
     outages: Outages
+    warning: str | None
+
+    def warn(self) -> None:
+        """Say once what is to be said."""
+        if self.warning is not None:
+            logger.warning(self.warning)
+            self.warning = None
 
 
 class OwnTransaction:
@@ -100,6 +111,7 @@ class OwnTransaction:
                 hint="Make all writes in one block.",
             )
         self._is_used = True
+        self._runner.warn()
 
     @contextlib.contextmanager
     def _tried(self, client: Client | None) -> Iterator[JobSession]:

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import threading
 import typing as t
+from datetime import timedelta
 
 import pytest
+from flask import Flask
 from pymongo import MongoClient
 
 from flask_henri_jobs import HenriJobs, Retry, Snooze, current_job
+from flask_henri_jobs.cli.findings import configuration_findings
+from flask_henri_jobs.cli.queue_findings import queue_findings
 from flask_henri_jobs.errors import OutsideJob, TransactionRefused
 
 if t.TYPE_CHECKING:
@@ -255,3 +259,57 @@ def test_outside_a_job(app: object) -> None:
     """X2: outside a job there is no such transaction, and the error says so."""
     with pytest.raises(OutsideJob, match="transaction was asked for outside a job"):
         current_job.transaction()
+
+
+def test_standalone_at_start(standalone_uri: str, database_name: str) -> None:
+    """X2: a worker whose task needs transactions does not start where there are none."""
+    app = Flask("shop")
+    app.config.update(HENRI_JOBS_URI=standalone_uri, HENRI_JOBS_DATABASE=database_name)
+    jobs = HenriJobs(app)
+    jobs.task(name="plain")(lambda: None)
+    jobs.task(name="pay", transactional=True)(lambda: None)
+    with app.app_context():
+        with pytest.raises(TransactionRefused, match="says transactional=True") as refused:
+            jobs.run_worker(once=True)
+        found = [one.finding for one in queue_findings(jobs.state, jobs.tasks)]
+        jobs.uninstall()
+    jobs.state_of(app).close()
+
+    assert str(refused.value) == (
+        "The task pay says transactional=True. The MongoDB server is in no replica set, and has"
+        " no transactions. Start it with --replSet and call rs.initiate() once: a set of one will"
+        " do."
+    )
+    assert ("tasks", refused.value.message, refused.value.hint) in [
+        (one["about"], one["message"], one["hint"]) for one in found
+    ]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_stuck_after_is_too_short(
+    app: Flask,
+    jobs: HenriJobs,
+    effects: Collection[Document],
+    caplog: pytest.LogCaptureFixture,
+    declared: bool,
+) -> None:
+    """X2: a worker says, once, that its jobs may be recovered in the middle of a transaction."""
+
+    @jobs.task(name="pay", transactional=declared)
+    def pay() -> None:
+        with current_job.transaction():
+            pass
+
+    told = "HENRI_JOBS_STUCK_AFTER is 1m, and a transaction may last 1m"
+    pay.delay_many([{}, {}])
+    with jobs.with_settings(app, stuck_after=timedelta(minutes=1)) as state:
+        jobs.run_worker(once=True, threads=1)
+        found = configuration_findings(state, jobs.tasks)
+    assert caplog.text.count(told) == 1
+    assert [told in one["message"] for one in found if one["about"] == "settings"] == (
+        [True] if declared else []
+    )
+    pay.delay()
+    jobs.run_worker(once=True, threads=1)
+    assert caplog.text.count(told) == 1
+    assert configuration_findings(jobs.state, jobs.tasks) == []

@@ -212,6 +212,7 @@ class Runner:
                 attempts=self._attempts,
                 committer=self._committer,
                 outages=self._outages,
+                marks=self._post.marks,
                 warning=None if is_said else self._settings.outlasted_by_transactions,
             ),
             on_stuck=self._lose_thread,

@@ -32,6 +32,7 @@ if t.TYPE_CHECKING:
     from .holdings import Holdings
     from .keeper import Keeper
     from .loop import Outages
+    from .marks import Marks
     from .reporting import Reporter
 
 R = t.TypeVar("R")
@@ -61,6 +62,7 @@ class Transacting:
     attempts: Attempts
     committer: Committer
     outages: Outages
+    marks: Marks
     warning: str | None
 
     def warn(self) -> None:
@@ -167,6 +169,8 @@ class OwnTransaction:
             raise JobCancelled("The job was cancelled.")
         seconds = steady_seconds() - self._attempt.began
         ending = self._execution.ended(None, session.result, seconds)
+        if ending.mark is not None:
+            self._runner.marks.commits(ending.mark)
         ending.stands = self._runner.transactions.write(session, ending.job, ending.outcome)
         if ending.stands is None:
             raise JobLost("The claim of the job is gone: its transaction was aborted.")

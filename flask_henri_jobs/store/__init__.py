@@ -107,7 +107,14 @@ class Store:
         return cls(
             connection=connection,
             clock=clock,
-            inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin, wakeups.ring_for),
+            inbox=Inbox(
+                relaxed,
+                clock.now,
+                settings.enqueue_timeout,
+                admin,
+                wakeups.ring_for,
+                wakeups.ring_ahead,
+            ),
             claims=Claims(
                 jobs,
                 clock.now,

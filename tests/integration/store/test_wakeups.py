@@ -195,6 +195,28 @@ def test_many_jobs_ring_for_the_first_of_each_queue(
     assert due == {"q0": 902, "q1": 901}
 
 
+def test_a_ring_ahead_of_its_job(
+    wakeups: Wakeups, rings: Collection[Document], now: Now, seconds: Seconds
+) -> None:
+    """W3: Runners are woken for a job while it is stored: not where that would wait for an answer,
+    nor for one that is not due or whose key may be held. The ring after it is left out, unless it
+    took longer to store than those who were woken look for."""
+    due = {"queue": "mail", "run_at": now()}
+    wakeups.ring_ahead(due)
+    assert queues_rung(rings) == []
+    wakeups.ring("other")
+
+    wakeups.ring_ahead(due | {"run_at": now() + 1})
+    wakeups.ring_ahead(due | {"unique_key": "a"})
+    wakeups.ring_ahead(due)
+    wakeups.ring_for([due])
+    seconds.now += 2 * BURST_SECONDS
+    wakeups.ring_for([due])
+
+    wait_until(lambda: len(queues_rung(rings)) == 3, "three rings")
+    assert queues_rung(rings) == ["other", "mail", "mail"]
+
+
 def test_one_ring_a_minute_is_acknowledged(
     wakeups: Wakeups, rings: Collection[Document], seconds: Seconds
 ) -> None:

@@ -146,7 +146,7 @@ def attempts_on_record(row: Document) -> list[list[int]]:
     """Return of which attempts a history may tell: an attempt that succeeds, or is snoozed, leaves
     no entry; any other one does."""
     attempts = row["attempts"]
-    if row["state"] == DONE:
+    if row["state"] in {DONE, RUNNING}:
         return [[*range(1, attempts)]]
     every = [*range(1, attempts + 1)]
     entries = history_of(row)

@@ -122,5 +122,6 @@ def test_the_database_goes_and_comes_back(
     # Nothing else is said, by nobody: not a line for each job, try or thread.
     down, up = output.read_text().removeprefix(said_before).splitlines()
     assert (down[: len(DOWN)], up) == (DOWN, UP)
+    print(f"{how} for {seconds:g} s: {SLOW + QUICK} jobs done")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE) == 0

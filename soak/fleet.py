@@ -80,7 +80,8 @@ class Worker:
         self.start()
 
     def stop(self) -> None:
-        """Stop it in order."""
+        """Stop it in order. One that has no runners yet may not hear signals yet."""
+        self.wait_for_runners()
         self.process.terminate()
         if (code := self.process.wait(PATIENCE)) != 0:
             raise RuntimeError(f"A worker ended with {code}; see {self._output}")
@@ -104,6 +105,7 @@ class Killer:
     def __init__(self, struck: Worker, mortal: Worker) -> None:
         self.counts: Counter[str] = Counter()
         self.failed: list[str] = []
+        self.has_failed = threading.Event()
         self._struck, self._mortal = struck, mortal
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -127,8 +129,9 @@ class Killer:
             [way] = random.choices([*ways], [weight for weight, _ in ways.values()])
             try:
                 ways[way][1]()
-            except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+            except (OSError, RuntimeError, TimeoutError, subprocess.TimeoutExpired) as error:
                 self.failed.append(f"{way}: {error}")
+                self.has_failed.set()
                 return
             self.counts[way] += 1
 

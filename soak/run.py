@@ -81,7 +81,8 @@ def _soaked(environment: dict[str, str], seconds: float, folder: Path) -> Report
         probe = Probe(_long_lived(steady, struck, load))
         time.sleep(min(WARM_SECONDS, seconds / 4))
         with Killer(struck, mortal) as killer, probe:
-            time.sleep(seconds)
+            # Without kills it proves nothing.
+            killer.has_failed.wait(seconds)
         load.terminate()
         load.wait(SETTLING_SECONDS)
         _settle()

@@ -12,6 +12,7 @@ from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import (
     BulkWriteError,
     ConnectionFailure,
+    InvalidOperation,
     OperationFailure,
     PyMongoError,
     WriteConcernError,
@@ -85,7 +86,7 @@ class Connection:
         self.client = client
         self.prefix = prefix
         self._uri = uri
-        self._listening: list[MongoClient[Document]] = []
+        self._listening: dict[int, MongoClient[Document]] = {}
         self.database: Database[Document] = client.get_database(
             database,
             codec_options=CodecOptions(),
@@ -140,11 +141,18 @@ class Connection:
             yield None if most == 1 else self.client
             return
         # Its one cursor tells at once when the server is gone; it need not be asked as well.
-        with client_of(
+        client = client_of(
             self._uri, maxPoolSize=1, heartbeatFrequencyMS=60_000, serverMonitoringMode="poll"
-        ) as client:
-            self._listening.append(client)
+        )
+        # Clients of the same servers are equal to each other, and not the same.
+        self._listening[id(client)] = client
+        try:
             yield client
+        finally:
+            del self._listening[id(client)]
+            with contextlib.suppress(InvalidOperation):
+                # Where it is closed already, it cannot tell the server of a cursor any more.
+                client.close()
 
     def clocks(self) -> dict[str, int]:
         """Return by how many milliseconds the clock of each other member that answers is ahead of
@@ -167,7 +175,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the clients' sockets."""
-        for client in [self.client, *self._listening]:
+        for client in [self.client, *self._listening.values()]:
             client.close()
 
     def _read_clock(self) -> Reading:

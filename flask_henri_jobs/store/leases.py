@@ -76,6 +76,14 @@ class Leases:
             found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
         return {job.row["_id"] for job in jobs} - found
 
+    def taken_over(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return those of some jobs whose claim is gone that did not end by their own outcome."""
+        which = _claimed_by(jobs) | {"state": {"$ne": RUNNING}}
+        with answering("the claims that are gone"):
+            # An outcome leaves the token, and whatever puts a job back from outside removes it.
+            ended = {row["_id"] for row in self.jobs.find(which, {"_id": True})} if jobs else set()
+        return [job for job in jobs if job.row["_id"] not in ended]
+
     def cancelled(self, jobs: Sequence[Job]) -> list[Job]:
         """Return those of some running jobs whose end somebody asked for (W8)."""
         if not jobs:
@@ -216,10 +224,13 @@ def _as_found(row: Document) -> Document:
 
 
 def _still_ours(jobs: Sequence[Job]) -> Document:
+    return _claimed_by(jobs) | {"state": RUNNING}
+
+
+def _claimed_by(jobs: Sequence[Job]) -> Document:
     return {
         "_id": {"$in": [job.row["_id"] for job in jobs]},
         "claim_token": {"$in": list({job.row["claim_token"] for job in jobs})},
-        "state": RUNNING,
     }
 
 

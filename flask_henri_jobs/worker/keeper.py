@@ -110,8 +110,10 @@ class Keeper:
                 gone = self._leases.keep(written)
             ours = [job for job in jobs if job.row["_id"] not in gone]
             without = self._permits.keep(ours)
-        lost = [job for job in jobs if job.row["_id"] in gone]
-        for job in lost:
+            lost = [job for job in jobs if job.row["_id"] in gone]
+            # The outcome of one may have been stored since they were counted.
+            taken_over = self._leases.taken_over(lost)
+        for job in taken_over:
             with about(job):
                 logger.warning("The claim of %r is gone: another runner has the job.", job)
         bare = [job for job in ours if job.row["_id"] in without]

@@ -133,7 +133,9 @@ def enqueued(
         ids = [job.id for job in jobs.tasks["add"].delay_many(wanted)]
         yield app, jobs
         killed = len([*folder.iterdir()])
-        print(f"{killed} kills by {len(ids)} jobs in {time.monotonic() - began:.0f} s")
+        again = jobs.database["henri_jobs"].count_documents({"attempts": {"$gt": 1}})
+        seconds = time.monotonic() - began
+        print(f"{killed} kills by {len(ids)} jobs, {again} began again, in {seconds:.0f} s")
         # Some are done, by a neighbour that killed their process, before they come to their step.
         assert killed > 0.7 * len(ids)
         check(jobs.database, ids)

@@ -22,7 +22,7 @@ if t.TYPE_CHECKING:
     from .outcomes import Outcomes
     from .transactions import Transactions
 
-ABORT_SECONDS = 2.0
+ABORT_SECONDS = 4.0
 """How long the server is asked for to end a transaction, which it does by itself after a minute."""
 
 

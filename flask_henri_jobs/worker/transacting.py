@@ -154,6 +154,7 @@ class OwnTransaction:
         if not attempts.hold(attempt) or self._execution.frame.thrown is not None:
             attempts.release(attempt)
             raise self._execution.frame.instance()
+        self._mark(committing=True)
         try:
             ending = self._commit_with_outcome(session)
             # The thread has the mark until the task returns.
@@ -161,16 +162,20 @@ class OwnTransaction:
             self._execution.settled = ending
             self._runner.committer.hand_over(ending)
         finally:
+            self._mark(committing=self._execution.settled is not None)
             attempts.release(attempt)
         self._runner.transactions.tell(session)
+
+    def _mark(self, *, committing: bool) -> None:
+        """Tell the supervisor whether the server may have the job's document locked."""
+        if self._execution.mark is not None:
+            self._runner.marks.commits(self._execution.mark, so=committing)
 
     def _commit_with_outcome(self, session: JobSession) -> Ending:
         if has_heeded(self._execution.running):
             raise JobCancelled("The job was cancelled.")
         seconds = steady_seconds() - self._attempt.began
         ending = self._execution.ended(None, session.result, seconds)
-        if ending.mark is not None:
-            self._runner.marks.commits(ending.mark)
         ending.stands = self._runner.transactions.write(session, ending.job, ending.outcome)
         if ending.stands is None:
             raise JobLost("The claim of the job is gone: its transaction was aborted.")

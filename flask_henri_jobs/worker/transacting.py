@@ -15,10 +15,9 @@ from ..errors import (
     JobLost,
     StoreUnavailable,
     TransactionAborted,
-    TransactionRefused,
 )
 from ..log import logger
-from ..store.job_transactions import naming_aborts
+from ..store.job_transactions import naming_aborts, once
 from .loop import Wakeup
 
 if t.TYPE_CHECKING:
@@ -96,8 +95,7 @@ class OwnTransaction:
             try:
                 with self._tried(client) as session:
                     returned = work(session)
-                    if not session.has_result:
-                        session.result = returned
+                    session.take(returned)
             except TransactionAborted:
                 if tries == MOST_TRIES:
                     raise
@@ -107,12 +105,7 @@ class OwnTransaction:
         raise AssertionError("unreachable")
 
     def _use(self) -> None:
-        if self._is_used:
-            raise TransactionRefused(
-                "The attempt has had its transaction: the first one ends the job.",
-                hint="Make all writes in one block.",
-            )
-        self._is_used = True
+        self._is_used = once(self._is_used)
         self._runner.warn()
 
     @contextlib.contextmanager

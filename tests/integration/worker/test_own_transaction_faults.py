@@ -207,13 +207,24 @@ def test_a_commit_that_the_server_has_forgotten(
 
 
 def test_a_commit_that_came_too_late(
-    jobs: HenriJobs, pay: Pay, client: MongoClient[Document], effects: Collection[Document]
+    jobs: HenriJobs,
+    pay: Pay,
+    client: MongoClient[Document],
+    effects: Collection[Document],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """X2: a transaction that the server has aborted by its age is tried again."""
+    """X2: a transaction that the server has aborted, as it does by its age, is tried again."""
+    commit = JobSession.commit_transaction
+
+    def come_late(self: JobSession) -> None:
+        client.admin.command("killSessions", [self.session_id])
+        commit(self)
+
     job = pay.delay()
-    with failing(client, "commitTransaction", times=1, **FORGOTTEN):
+    with monkeypatch.context() as patch:
+        patch.setattr(JobSession, "commit_transaction", come_late)
         perform(jobs, job)
-        assert (job.state, job.attempts, effects.find_one()) == ("pending", 0, NEVER)
+    assert (job.state, job.attempts, effects.find_one()) == ("pending", 0, NEVER)
     assert (perform(jobs, job).state, effects.find_one()) == ("done", ONCE)
 
 

@@ -20,15 +20,18 @@ from pymongo import MongoClient
 import killed_jobs
 from flask_henri_jobs.worker.losses import Loss, Losses
 from killed_jobs import COUNTERS, POINTS, WITHIN
+from mongod import wait_until, wired_members
 
 if t.TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from flask import Flask
     from pymongo.database import Database
 
     from flask_henri_jobs import HenriJobs
+    from mongod import Deployment
+    from proxy import Proxy
 
 pytestmark = pytest.mark.faults
 
@@ -43,6 +46,9 @@ SUPERVISED = (
     "after the commit",
     "before what follows it",
 )
+
+LOST = 400
+"""How many jobs are performed while the primary is lost."""
 
 PROCESSES = 2
 PATIENCE = 240.0
@@ -133,7 +139,9 @@ def enqueued(
         ids = [job.id for job in jobs.tasks["add"].delay_many(wanted)]
         yield app, jobs
         killed = len([*folder.iterdir()])
-        print(f"{killed} kills by {len(ids)} jobs in {time.monotonic() - began:.0f} s")
+        again = jobs.database["henri_jobs"].count_documents({"attempts": {"$gt": 1}})
+        seconds = time.monotonic() - began
+        print(f"{killed} kills by {len(ids)} jobs, {again} began again, in {seconds:.0f} s")
         # Some are done, by a neighbour that killed their process, before they come to their step.
         assert killed > 0.7 * len(ids)
         check(jobs.database, ids)
@@ -171,3 +179,49 @@ def test_killed_under_a_supervisor(uri: str, database_name: str, tmp_path: Path)
         supervised(uri, database_name, tmp_path),
     ):
         wait_for_all(jobs.database, len(SUPERVISED))
+
+
+def steps_down(deployment: Deployment, primary: int, _wire: Proxy) -> None:
+    deployment.members[primary].command("replSetStepDown", 20, secondaryCatchUpPeriodSecs=5)
+
+
+def falls_silent(_deployment: Deployment, _primary: int, wire: Proxy) -> None:
+    wire.swallow()
+
+
+@pytest.mark.parametrize("loss", [steps_down, falls_silent])
+def test_the_primary_is_lost(
+    has_mongod: None, tmp_path: Path, loss: Callable[[Deployment, int, Proxy], None]
+) -> None:
+    """X2, W10: the primary steps down, or swallows its replies, in the middle of transactions:
+    each job has its effect once, and none has lost an attempt."""
+    with wired_members() as (deployment, wires):
+        app, jobs = killed_jobs.declared(deployment.uri, "once", str(tmp_path))
+        primary = deployment.members.index(deployment.primary)
+
+        def lose() -> None:
+            done = {"state": "done"}
+            with MongoClient[Document](deployment.uri) as client:
+                rows = client["once"]["henri_jobs"]
+                wait_until(lambda: rows.count_documents(done) > LOST // 4, "some jobs")
+            loss(deployment, primary, wires[primary])
+
+        with app.app_context():
+            jobs.install()
+            jobs.database.create_collection("effects")
+            jobs.database["counters"].insert_many([{"_id": n, "n": 0} for n in range(COUNTERS)])
+            add = jobs.tasks["add"]
+            ids = [job.id for job in add.delay_many([{"number": n, "at": ""} for n in range(LOST)])]
+            losing = threading.Thread(target=lose)
+            losing.start()
+            while jobs.count(state="done") < LOST:
+                jobs.run_worker(once=True, threads=4, schedules=False)
+            losing.join()
+            check(jobs.database, ids)
+            attempts = jobs.database["henri_jobs"].distinct("attempts")
+            aborted = jobs.database["henri_jobs"].count_documents(
+                {"aborted_transactions": {"$gt": 0}}
+            )
+            print(f"{loss.__name__}: {LOST} jobs, {aborted} with an aborted transaction")
+            assert attempts == [1]
+            jobs.state.close()

@@ -34,7 +34,7 @@ def effects(app: object, jobs: HenriJobs) -> Collection[Document]:
     return effects
 
 
-def test_commit(jobs: HenriJobs, effects: Collection[Document], heard: Heard) -> None:
+def test_effects_and_outcome(jobs: HenriJobs, effects: Collection[Document], heard: Heard) -> None:
     """X2: the task's writes and the outcome are there once its block has ended."""
     seen: list[t.Any] = []
 
@@ -58,7 +58,7 @@ def test_commit(jobs: HenriJobs, effects: Collection[Document], heard: Heard) ->
     assert (job.state, job.result, job.attempts) == ("done", 7, 1)
 
 
-def test_abort(jobs: HenriJobs, effects: Collection[Document], heard: Heard) -> None:
+def test_effects_of_a_failure(jobs: HenriJobs, effects: Collection[Document], heard: Heard) -> None:
     """X2: an exception that leaves the block aborts the writes, and decides about the attempt."""
 
     @jobs.task(name="pay", max_attempts=1)

@@ -251,12 +251,12 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
     except PyMongoError as error:
         if is_outage(error):
             raise StoreUnavailable(
-                f"The database did not answer {what} within {seconds:g} s: {_short(error)}",
+                f"The database did not answer {what} within {seconds:g} s: {in_short(error)}",
                 hint="Is it running, and is HENRI_JOBS_URI right?",
             ) from error
         if isinstance(error, OperationFailure) and error.code in _NOT_ALLOWED:
             raise StoreUnavailable(
-                f"The database does not allow {what}: {_short(error)}",
+                f"The database does not allow {what}: {in_short(error)}",
                 hint="Check the user and password in HENRI_JOBS_URI, and the user's roles.",
             ) from error
         raise
@@ -288,6 +288,7 @@ def is_outage(error: PyMongoError) -> bool:
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 
-def _short(error: PyMongoError) -> str:
+def in_short(error: Exception) -> str:
+    """Return what an error of the driver says, without what the driver adds for itself."""
     # A topology description of several lines follows the first sentence.
     return str(error).split(", Timeout:")[0].split(", full error")[0][:300]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 
 import pytest
@@ -21,6 +22,9 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
 MINUTES_TO_THE_END = 30
+
+WALKS = int(os.environ.get("MODEL_WALKS", "40"))
+"""How many long ones, of up to 60 steps each."""
 
 TENANT = "acme"
 
@@ -232,7 +236,7 @@ def test_short_walks(run: Callable[..., None]) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(60 + 6 * WALKS)
 def test_long_walks(run: Callable[..., None]) -> None:
     """The same, for thousands of steps."""
-    run(max_examples=60, stateful_step_count=60)
+    run(max_examples=WALKS, stateful_step_count=60)

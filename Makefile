@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Most tests wait for a server or a process, so a few more than there are cores pay.
 TESTERS ?= 3
 
-.PHONY: demo run test lint types docs tests coverage faults bench clean
+.PHONY: demo run test lint types docs tests coverage faults soak bench clean
 
 demo: $(READY)  ## Start the example with its database and worker, feed it, show what came of it.
 	$(BIN)/python -m example_app.demo
@@ -37,7 +37,11 @@ coverage: $(READY)  ## The same tests, with what they leave unvisited. Twice as 
 	$(BIN)/pytest -m "not faults" -n $(TESTERS) --dist worksteal --cov --cov-report=term $(ARGS)
 
 faults: $(READY)  ## Kill and stop whole workers, and see that nothing is lost.
-	$(BIN)/pytest -m faults $(ARGS)
+	$(BIN)/pytest -m "faults and not undisturbed" -n 2 --dist worksteal --durations=15 $(ARGS)
+	$(BIN)/pytest -m "faults and undisturbed" $(ARGS) || test $$? = 5  # none of them was asked for
+
+soak: $(READY)  ## 20 minutes (SOAK_MINUTES) of mixed load and kills: what grows, and what is lost.
+	$(BIN)/python -m soak
 
 bench: $(READY)  ## Print the speed as ratios against raw pymongo in the same run.
 	$(BIN)/python -m benchmarks

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flask import Flask
 
-from flask_henri_jobs import HenriJobs, signals
+from flask_henri_jobs import HenriJobs, current_job, signals
 
 jobs = HenriJobs()
 
@@ -23,6 +23,10 @@ SEEN = "bench_seen"
 """The collection in which each runner leaves how often it saw ``job_succeeded``."""
 
 
+EFFECTS = "bench_effects"
+"""The collection that tasks write to in their transactions."""
+
+
 @jobs.task(queue="default")
 def nothing(number: int) -> None:
     """Do nothing."""
@@ -31,6 +35,13 @@ def nothing(number: int) -> None:
 @jobs.task(queue="default", concurrency={"limit": 1, "key": "key"})
 def limited(number: int, key: str) -> None:
     """Do nothing, one at a time of a key."""
+
+
+@jobs.task(queue="default", transactional=True)
+def transacting(number: int) -> None:
+    """Have one effect, with the job's own outcome."""
+    with current_job.transaction() as tx:
+        jobs.database[EFFECTS].insert_one({"number": number}, session=tx)
 
 
 @jobs.task(queue="default", max_attempts=1)

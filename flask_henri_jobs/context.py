@@ -7,27 +7,44 @@ import typing as t
 from contextvars import ContextVar
 
 from .clock import to_datetime
-from .errors import OutsideJob
+from .errors import OutsideJob, TransactionRefused
 from .job import Job
 from .progress import Progress, Track
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
     from .clock import Moment
     from .job import Document
     from .kept_lines import KeptLines
+    from .store.connection import Client
+    from .store.job_transactions import JobSession
+
+R = t.TypeVar("R")
 
 _SLOT = re.compile(r"recurring:.*:(\d+)", re.DOTALL)
 
 _running: ContextVar[RunningJob | None] = ContextVar("flask_henri_jobs.running", default=None)
 
 
+class Transactional(t.Protocol):
+    """What makes the transaction of the job in hand."""
+
+    def block(self, client: Client | None) -> AbstractContextManager[JobSession]:
+        """Run a block in it."""
+        ...
+
+    def run(self, work: Callable[[JobSession], R], client: Client | None) -> R:
+        """Call a function in it, again where that was aborted."""
+        ...
+
+
 class RunningJob(Job):
     """The job in hand, as its task sees it."""
 
-    __slots__ = ("_has_heeded", "_is_cancelled", "_track", "lines")
+    __slots__ = ("_has_heeded", "_is_cancelled", "_track", "_transactional", "lines")
 
     def __init__(
         self,
@@ -42,6 +59,7 @@ class RunningJob(Job):
         self.lines = lines
         """What its log lines go to; None where it keeps none."""
         self._track = Track(job) if track is None else track
+        self._transactional: Transactional | None = None
 
     @property
     def attempt(self) -> int:
@@ -81,11 +99,62 @@ class RunningJob(Job):
         """
         self._track.set(Progress.read(done, total, message))
 
+    def transaction(self, client: Client | None = None) -> AbstractContextManager[JobSession]:
+        """Return a ``with`` statement in whose transaction the job ends: its effects are there
+        once (X2).
+
+        Its value is a session of the driver's, for ``session=`` of the task's own writes. They and
+        the job's outcome are committed together at the end of the block: after any crash all of
+        them are there and the job is done, or none is and the job runs again. What the task does
+        after the block changes nothing about the job. What ``store_result`` is to store is set in
+        the block: ``session.result = ...``.
+
+        :param client: The ``MongoClient`` that the task writes with; None for ``jobs.client``.
+        :raises TransactionRefused: The attempt has had its transaction; the server is in no
+            replica set; or the client is of another deployment.
+        :raises TransactionAborted: At the end, or for what the driver raised within: the server
+            has aborted it. The job goes back and its attempt does not count.
+        """
+        return self._in_runner().block(client)
+
+    def run_in_transaction(
+        self, work: Callable[[JobSession], R], client: Client | None = None
+    ) -> R:
+        """Call a function in the transaction in which the job ends, and return what it returns.
+
+        It is called again, in a transaction of its own each time, where that was aborted by no
+        fault of the task, up to ten times. What it returns is also the job's result, unless it
+        has set another.
+
+        :param work: Takes the session. It must do no harm when it is called again.
+        :raises TransactionRefused: As :meth:`transaction` does.
+        :raises TransactionAborted: The last of its transactions was aborted as well.
+        """
+        return self._in_runner().run(work, client)
+
+    def _in_runner(self) -> Transactional:
+        if self._transactional is None:
+            raise TransactionRefused(
+                "The job is performed without a runner, and has no transaction.",
+                hint="Have it performed by jobs.run_worker(once=True).",
+            )
+        return self._transactional
+
 
 def left_by(running: RunningJob, at: Moment) -> Document:
     """Return the fields that an attempt leaves with its job, at its end."""
     lines = {} if running.lines is None else running.lines.left()
     return running._track.left(at) | lines
+
+
+def be_transactional(running: RunningJob, by: Transactional) -> None:
+    """Give the job in hand what makes its transaction (X2)."""
+    running._transactional = by
+
+
+def track_of(running: RunningJob) -> Track:
+    """Return the progress of the job in hand."""
+    return running._track
 
 
 def has_heeded(running: RunningJob) -> bool:

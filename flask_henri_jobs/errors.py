@@ -227,3 +227,19 @@ class Discard(Verdict):
     def __init__(self, reason: object = "") -> None:
         self.reason = str(reason)
         super().__init__(self.reason)
+
+
+class TransactionAborted(Verdict):
+    """The transaction of a job was aborted, and not by its task (X2).
+
+    It is raised out of the block of ``current_job.transaction()``, and by
+    ``current_job.run_in_transaction()`` once that has tried often enough. None of the writes is
+    there. The job goes back with its attempt restored; the eleventh time it has failed.
+
+    :param error: What the driver, or the queue, raised.
+    :param said: What that says, in short.
+    """
+
+    def __init__(self, error: Exception, said: str) -> None:
+        super().__init__(f"The transaction was aborted: {said}")
+        self.error = error

@@ -57,6 +57,7 @@ class TaskOptions(t.TypedDict, total=False):
     rate: RateOption
     expires: Duration
     store_result: bool
+    transactional: bool
     keep_logs: bool | int
     redact: tuple[str, ...] | list[str]
     backoff: Backoff | Mapping[str, t.Any]
@@ -156,6 +157,7 @@ class TaskDefaults:
     rate: RateOption | None = None
     expires: timedelta | None = None
     store_result: bool = False
+    transactional: bool = False
     keep_logs: int = 0
     redact: tuple[str, ...] = ()
     backoff: Mapping[str, t.Any] | Backoff | None = None
@@ -326,6 +328,7 @@ _TASK: dict[str, Callable[[t.Any, str], t.Any]] = {
     "rate": lambda value, _where: value,
     "expires": _as_lifetime,
     "store_result": checked_bool,
+    "transactional": checked_bool,
     "keep_logs": _as_lines,
     "redact": _as_redacted,
     "backoff": _as_backoff,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 import typing as t
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from .backoff import Backoff
 from .clock import Moment, to_moment
@@ -18,6 +18,7 @@ from .errors import (
     JobTimeout,
     Retry,
     Snooze,
+    TransactionAborted,
     Verdict,
 )
 from .result import NO_RESULT, Result
@@ -28,6 +29,14 @@ if t.TYPE_CHECKING:
 MOST_MESSAGE_BYTES = 4 * 1024
 MOST_STACK_BYTES = 32 * 1024
 MOST_FRAMES = 100
+
+MOST_ABORTED = 10
+"""So often a job goes back because its transaction was aborted, and its attempt does not count."""
+
+AFTER_ABORT = Backoff(
+    base=timedelta(milliseconds=100), factor=2.0, max=timedelta(seconds=10), jitter=0.5
+)
+"""How long it waits then: long enough for whoever wrote the same document to have ended."""
 
 CANCELLED = "The job was cancelled."
 
@@ -109,11 +118,15 @@ class Done(_Ending):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Again(_Ending):
-    """The job goes back and waits until ``run_at``; the attempt counts."""
+    """The job goes back and waits until ``run_at``; the attempt counts.
+
+    :param aborted: Where its transaction was aborted, for which time (X2); then it does not count.
+    """
 
     duration: int
     run_at: Moment
     failure: Failure
+    aborted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,6 +170,8 @@ def decide(job: Job, attempt: Attempt, policy: RetryPolicy) -> Outcome:
             return _dead(attempt, "discarded", raised)
         case JobCancelled():
             return _dead(attempt, "cancelled", raised)
+        case TransactionAborted():
+            return _aborted(job, attempt, raised, policy)
         case Retry() if job.attempts < job.max_attempts and raised.wait is not None:
             return _waiting(job, attempt, raised.wait, lambda at: _again(attempt, at, raised))
         case _ if job.attempts < job.max_attempts and policy.retries(raised):
@@ -227,6 +242,22 @@ def _waiting(
         return outcome(_moment_after(attempt.at, wait))
     except ConfigError as error:
         return decide(job, _replaced(attempt, error), RetryPolicy())
+
+
+def _aborted(
+    job: Job, attempt: Attempt, raised: TransactionAborted, policy: RetryPolicy
+) -> Outcome:
+    """Return the outcome of an attempt whose transaction was aborted by no fault of its task."""
+    times = int(job.row.get("aborted_transactions", 0)) + 1
+    if times > MOST_ABORTED:
+        return decide(job, _replaced(attempt, raised.error), policy)
+    return Again(
+        at=attempt.at,
+        duration=attempt.duration,
+        run_at=attempt.at + millis(AFTER_ABORT.wait_after(times)),
+        failure=Failure.of(raised),
+        aborted=times,
+    )
 
 
 def _moment_after(at: Moment, wait: t.Any) -> Moment:

@@ -51,12 +51,22 @@ class Track:
         before that was taken.
     """
 
-    __slots__ = ("_is_waiting", "_latest", "_on_news", "_written", "has_ended", "job")
+    __slots__ = (
+        "_is_waiting",
+        "_latest",
+        "_on_news",
+        "_written",
+        "has_ended",
+        "is_held",
+        "job",
+    )
 
     def __init__(self, job: Job, on_news: t.Callable[[Track], None] | None = None) -> None:
         self.job = job
         self.has_ended = False
         """Whether the attempt is over. What is not written by then goes with its outcome."""
+        self.is_held = False
+        """Whether it is not to be written for now: the job is in a transaction (X2)."""
         self._on_news = on_news
         self._latest: Progress | None = None
         self._written: Progress | None = None

@@ -62,6 +62,10 @@ class Registry:
         """Return the lanes of the tasks with a limit or a rate, by the tasks' names."""
         return {name: task.lane for name, task in self._tasks.items() if task.lane is not None}
 
+    def transactional(self) -> list[str]:
+        """Return the names of the tasks that say that they need transactions (X2)."""
+        return [name for name in self if self._tasks[name].defaults.transactional]
+
     def __getitem__(self, name: str) -> AnyTask:
         if name not in self._tasks:
             likely = get_close_matches(name, self._tasks, n=1)

@@ -61,7 +61,8 @@ class Schedule:
     task: str
     spec: str
     timezone: str | None = None
-    args: Mapping[str, t.Any] = field(default_factory=dict, hash=False)
+    # Some may be redacted, and whoever hears a signal may print what comes with it.
+    args: Mapping[str, t.Any] = field(default_factory=dict, hash=False, repr=False)
     queue: str | None = None
     priority: int | None = None
     overlap: Overlap = "allow"

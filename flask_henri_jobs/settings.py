@@ -27,6 +27,9 @@ if t.TYPE_CHECKING:
 
 PREFIX = "HENRI_JOBS_"
 
+LONGEST_TRANSACTION = timedelta(seconds=60)
+"""After which a server aborts one, where its ``transactionLifetimeLimitSeconds`` is the default."""
+
 Tenant: t.TypeAlias = Callable[[], str | None]
 WriteConcern: t.TypeAlias = t.Literal["majority", "journaled", "acknowledged"]
 
@@ -114,6 +117,17 @@ class Settings:
     def embedded(self) -> bool:
         """Whether the database is a ``mongod`` of the extension's own."""
         return self.uri in (None, EMBEDDED)
+
+    @property
+    def outlasted_by_transactions(self) -> str | None:
+        """What is to be said where a job may be recovered in the middle of its transaction."""
+        if self.stuck_after > LONGEST_TRANSACTION:
+            return None
+        return (
+            f"{PREFIX}STUCK_AFTER is {to_text(self.stuck_after)}, and a transaction may last"
+            f" {to_text(LONGEST_TRANSACTION)}: others may take over a job that is in one, which is"
+            " then aborted."
+        )
 
     @property
     def heartbeat(self) -> timedelta:

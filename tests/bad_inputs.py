@@ -350,6 +350,10 @@ BAD_TASK_OPTIONS: list[tuple[dict[str, t.Any], str]] = [
         {"store_result": "yes"},
         "store_result= of the task mail is 'yes'. Give true or false.",
     ),
+    (
+        {"transactional": 1},
+        "transactional= of the task mail is 1. Give true or false.",
+    ),
     ({"queue": 7}, f"queue= of the task mail is an int, and text is due. {NAME}"),
     ({"queue": {"$ne": None}}, f"queue= of the task mail is a dict, and text is due. {NAME}"),
     ({"priority": 101}, f"priority= of the task mail is 101. {WHOLE} -100 to 100."),

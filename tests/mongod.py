@@ -226,15 +226,15 @@ def temporary_folder() -> t.Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_until(condition: t.Callable[[], bool], what: str) -> None:
+def wait_until(condition: t.Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
     """Ask every 20 ms until the answer is yes. An unreachable server's answer is no."""
     pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.02)):
+    for _ in range(int(patience / 0.02)):
         with contextlib.suppress(PyMongoError):
             if condition():
                 return
         pause.wait(0.02)
-    raise TimeoutError(f"Waited {PATIENCE} s for {what}.")
+    raise TimeoutError(f"Waited {patience} s for {what}.")
 
 
 def reaper_is_told(what: str, pid: int) -> None:

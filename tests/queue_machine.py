@@ -33,7 +33,7 @@ if t.TYPE_CHECKING:
 
 RUNNERS = 3
 MOST_REPEATED = 20
-COLLECTIONS = ("", "_limits", "_batches", "_schedules", "_runners")
+COLLECTIONS = ("", "_limits", "_batches", "_schedules", "_runners", "_pauses")
 
 runners = st.integers(0, RUNNERS - 1)
 picks = st.integers(0, 1000)
@@ -94,6 +94,7 @@ class QueueMachine(RuleBasedStateMachine):
             known = self.model.jobs[job.id]
             assert known.state == PENDING
             assert known.suspect or known.token == job.row["claim_token"]
+            assert not (known.suspect and self.model.holds_back(known))
             self._is_claimed(runner, job)
 
     @rule(at_most=st.integers(1, 4))
@@ -266,6 +267,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.model.keys_are_held_by_live_jobs()
         self.model.limits_hold(self._rows("_limits"))
         self.model.batches_hold(batches)
+        assert {(row["kind"], row["name"]) for row in self._rows("_pauses")} == self.model.paused
 
     def _learn_callbacks(self, rows: list[Document]) -> None:
         """Take note of the callbacks that are new: of batches that are over, and one of each."""

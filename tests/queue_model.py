@@ -19,6 +19,7 @@ LIVE = frozenset({PENDING, RUNNING})
 class Known:
     """What must be stored of a job.
 
+    :param task: Its name, and ``tenant`` whose it is: either may be paused.
     :param entries: How many entries its history has.
     :param left: The messages that its attempts left there.
     :param is_asked: Whether somebody asked for its end while it ran: it does not begin again (W8).
@@ -32,6 +33,8 @@ class Known:
     key: str | None
     bucket: str | None
     batch: str | None
+    task: str
+    tenant: str | None
     state: str = PENDING
     attempts: int = 0
     revision: int = 0
@@ -56,6 +59,8 @@ class Known:
             key=row.get("unique_key"),
             bucket=row.get("concurrency_key"),
             batch=row.get("batch_id"),
+            task=row["name"],
+            tenant=row.get("tenant"),
         )
 
     @property
@@ -97,6 +102,14 @@ class Known:
         self.entries = min(self.entries + entry, MOST_HISTORY)
         if not keeps_key(self.key):
             self.key = None
+
+    def cancelled(self) -> None:
+        """End it where it waits; where it runs, keep it from beginning again (W8)."""
+        if self.state == PENDING:
+            self.ended(DEAD, "cancelled", entry=True)
+            self.token = None
+        elif self.state == RUNNING:
+            self.is_asked = True
 
     def recovered(self, now: int, *, suspect: bool) -> None:
         """Put it back from a runner that is gone, or bury it."""
@@ -144,12 +157,14 @@ class Model:
     :param limits: How many jobs of a bucket run at once, by the start of its name.
     :param finished: The rows of the batches that have ended: they change no more.
     :param called: The callbacks that were ever seen, by their batches.
+    :param paused: What is paused, by its kind and its name.
     """
 
     limits: Mapping[str, int]
     jobs: dict[str, Known] = field(default_factory=dict)
     finished: dict[str, Document] = field(default_factory=dict)
     called: Counter[str] = field(default_factory=Counter)
+    paused: set[tuple[str, str]] = field(default_factory=set)
 
     def new(self, row: Mapping[str, t.Any]) -> Known:
         """Take note of a job that was stored."""
@@ -175,7 +190,7 @@ class Model:
         taken = Counter(held)
         found: list[Known] = []
         for job in self.pending:
-            if job.run_at > now or job.suspect or len(found) == at_most:
+            if job.run_at > now or job.suspect or len(found) == at_most or self.holds_back(job):
                 continue
             if job.bucket is not None:
                 if taken[job.bucket] >= self.most_of(job.bucket):
@@ -183,6 +198,11 @@ class Model:
                 taken[job.bucket] += 1
             found.append(job)
         return found
+
+    def holds_back(self, job: Known) -> bool:
+        """Whether its queue, its task or its tenant is paused (X4)."""
+        own = {("queue", job.queue), ("task", job.task), ("tenant", job.tenant)}
+        return bool(own & self.paused)
 
     def has_suspects_with_a_limit(self, now: int) -> bool:
         """Whether a due suspect may stand in front of its key, where it takes up a place of a

@@ -79,6 +79,7 @@ store.doubts
 store.claims
 store.leases
 store.outcomes
+store.job_transactions
 store.schedules
 store.runners
 store.tail
@@ -130,6 +131,7 @@ worker.cancels
 worker.keeper
 worker.gate
 worker.reporting
+worker.transacting
 worker.strangers
 worker.appetite
 worker.performer

@@ -40,7 +40,12 @@ def configuration_findings(state: AppState, tasks: Registry) -> list[Finding]:
     """Return what is wrong with the settings and the tasks; the database is not asked."""
     settings = state.settings
     found = [] if state.make_client is not None else [*_about_database(settings)]
-    return [*found, *_about_schedules(settings, tasks), *_about_tasks(settings, tasks)]
+    return [
+        *found,
+        *_about_transactions(settings, tasks),
+        *_about_schedules(settings, tasks),
+        *_about_tasks(settings, tasks),
+    ]
 
 
 def _about_database(settings: Settings) -> Iterator[Finding]:
@@ -66,6 +71,16 @@ def _about_schedules(settings: Settings, tasks: Registry) -> Iterator[Finding]:
         for warning in schedule.warnings():
             hint = "Write out the values that are meant."
             yield {"about": "schedules", "message": warning, "hint": hint}
+
+
+def _about_transactions(settings: Settings, tasks: Registry) -> Iterator[Finding]:
+    names, message = tasks.transactional(), settings.outlasted_by_transactions
+    if names and message is not None:
+        yield {
+            "about": "settings",
+            "message": message,
+            "hint": f"Make it longer: the task {names[0]} says transactional=True.",
+        }
 
 
 def _about_tasks(settings: Settings, tasks: Registry) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ import typing as t
 from dataclasses import dataclass
 
 from ..durations import to_text
+from ..errors import TransactionRefused
 from ..finishing import Finisher
 from ..schedule_entry import RUNTIME, origin_of
 
@@ -44,6 +45,7 @@ def queue_findings(state: AppState, tasks: Registry) -> Iterator[Found]:
     yield from _about_this_clock(state)
     apart = [*_about_members(state)]
     yield from apart
+    yield from _about_transactions(state, tasks)
     yield from _about_indexes(state)
     if state.store_as_it_is.problems():
         # What follows is asked by those indexes.
@@ -85,6 +87,22 @@ def _about_members(state: AppState) -> Iterator[Found]:
                     "hint": "Have it set by NTP: once it is the primary, jobs are due by it.",
                 }
             )
+
+
+def _about_transactions(state: AppState, tasks: Registry) -> Iterator[Found]:
+    names, store = tasks.transactional(), state.store_as_it_is
+    if not names:
+        return
+    try:
+        store.transactions.accept(store.connection.client)
+    except TransactionRefused as error:
+        yield Found(
+            {
+                "about": "tasks",
+                "message": f"The task {names[0]} says transactional=True. {error.message}",
+                "hint": error.hint,
+            }
+        )
 
 
 def _about_indexes(state: AppState) -> Iterator[Found]:

@@ -17,6 +17,7 @@ from .doubts import Doubts
 from .figures import Figures
 from .inbox import Inbox, unique_index
 from .inbox_in_transaction import TransactionalInbox
+from .job_transactions import JobTransactions
 from .leases import Leases
 from .limited import LimitedWork
 from .outcomes import Outcomes
@@ -76,6 +77,7 @@ class Store:
     rates: Rates
     repairs: Repairs
     transactions: Transactions
+    job_transactions: JobTransactions
     wakeups: Wakeups
     tail: Tail
 
@@ -103,11 +105,19 @@ class Store:
         leases = Leases(jobs, clock, permits, admin, wakeups.ring_for)
         tallies = Tallies(jobs, kept_batches, clock.now, batches)
         runners = connection.collection("runners")
+        outcomes, transactions = Outcomes(jobs), Transactions(connection)
         relaxed = jobs.with_options(write_concern=INSERT_CONCERNS[settings.write_concern])
         return cls(
             connection=connection,
             clock=clock,
-            inbox=Inbox(relaxed, clock.now, settings.enqueue_timeout, admin, wakeups.ring_for),
+            inbox=Inbox(
+                relaxed,
+                clock.now,
+                settings.enqueue_timeout,
+                admin,
+                wakeups.ring_for,
+                wakeups.ring_ahead,
+            ),
             claims=Claims(
                 jobs,
                 clock.now,
@@ -121,7 +131,7 @@ class Store:
             ),
             leases=leases,
             permits=permits,
-            outcomes=Outcomes(jobs),
+            outcomes=outcomes,
             admin=admin,
             batches=batches,
             tallies=tallies,
@@ -132,7 +142,8 @@ class Store:
             rates=rates,
             runners=Runners(runners, jobs, clock),
             repairs=Repairs(jobs, runners, clock, permits, tallies, leases),
-            transactions=Transactions(connection),
+            transactions=transactions,
+            job_transactions=JobTransactions(connection, transactions, outcomes),
             wakeups=wakeups,
             tail=tail,
         )

@@ -244,6 +244,7 @@ _REMOVED = (
     "result_error",
     "progress",
     "cancel_requested_at",
+    "aborted_transactions",
     # An operator's word is newer than the expiry: the job would be dead again at once.
     "expires_at",
 )

@@ -82,12 +82,15 @@ def those_written(
     jobs: Collection[Document],
     rows: list[Document],
     updates: Mapping[str, Document],
-    count: int,
+    count: int | None = None,
 ) -> list[Document]:
-    """Return the rows that so many updates have changed: not those that had changed before."""
+    """Return the rows that so many updates have changed: not those that had changed before.
+
+    :param count: None where that is not known.
+    """
     if count == len(rows):
         return rows
-    if not count:
+    if count == 0:
         # Another that did the same in the same millisecond has written the same.
         return []
     ids = [row["_id"] for row in rows]

@@ -12,6 +12,7 @@ from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import (
     BulkWriteError,
     ConnectionFailure,
+    InvalidOperation,
     OperationFailure,
     PyMongoError,
     WriteConcernError,
@@ -85,7 +86,7 @@ class Connection:
         self.client = client
         self.prefix = prefix
         self._uri = uri
-        self._listening: list[MongoClient[Document]] = []
+        self._listening: dict[int, MongoClient[Document]] = {}
         self.database: Database[Document] = client.get_database(
             database,
             codec_options=CodecOptions(),
@@ -140,11 +141,18 @@ class Connection:
             yield None if most == 1 else self.client
             return
         # Its one cursor tells at once when the server is gone; it need not be asked as well.
-        with client_of(
+        client = client_of(
             self._uri, maxPoolSize=1, heartbeatFrequencyMS=60_000, serverMonitoringMode="poll"
-        ) as client:
-            self._listening.append(client)
+        )
+        # Clients of the same servers are equal to each other, and not the same.
+        self._listening[id(client)] = client
+        try:
             yield client
+        finally:
+            del self._listening[id(client)]
+            with contextlib.suppress(InvalidOperation):
+                # Where it is closed already, it cannot tell the server of a cursor any more.
+                client.close()
 
     def clocks(self) -> dict[str, int]:
         """Return by how many milliseconds the clock of each other member that answers is ahead of
@@ -167,7 +175,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the clients' sockets."""
-        for client in [self.client, *self._listening]:
+        for client in [self.client, *self._listening.values()]:
             client.close()
 
     def _read_clock(self) -> Reading:
@@ -228,12 +236,12 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
     except PyMongoError as error:
         if is_outage(error):
             raise StoreUnavailable(
-                f"The database did not answer {what} within {seconds:g} s: {_short(error)}",
+                f"The database did not answer {what} within {seconds:g} s: {in_short(error)}",
                 hint="Is it running, and is HENRI_JOBS_URI right?",
             ) from error
         if isinstance(error, OperationFailure) and error.code in _NOT_ALLOWED:
             raise StoreUnavailable(
-                f"The database does not allow {what}: {_short(error)}",
+                f"The database does not allow {what}: {in_short(error)}",
                 hint="Check the user and password in HENRI_JOBS_URI, and the user's roles.",
             ) from error
         raise
@@ -265,6 +273,7 @@ def is_outage(error: PyMongoError) -> bool:
     return isinstance(error, OperationFailure) and error.code in _NOT_NOW
 
 
-def _short(error: PyMongoError) -> str:
+def in_short(error: Exception) -> str:
+    """Return what an error of the driver says, without what the driver adds for itself."""
     # A topology description of several lines follows the first sentence.
     return str(error).split(", Timeout:")[0].split(", full error")[0][:300]

@@ -44,6 +44,7 @@ class Inbox:
     :param jobs: The collection with the write concern that enqueueing has.
     :param timeout: No enqueue takes longer (Q11).
     :param ring_for: Wakes runners for jobs that are stored (W3).
+    :param ring_ahead: Wakes runners for a job that is about to be.
     """
 
     jobs: Collection[Document]
@@ -51,6 +52,7 @@ class Inbox:
     timeout: timedelta
     rows: Rows | None = None
     ring_for: RingFor = no_ring
+    ring_ahead: Callable[[Document], None] = no_ring
 
     def add(self, row: Document, on_conflict: OnConflict = "return") -> Job:
         """Store a job, or return the one that is there already under its id or unique key.
@@ -63,6 +65,7 @@ class Inbox:
             was sent.
         """
         with answering("an enqueue", self.timeout.total_seconds()):
+            self.ring_ahead(row)
             while True:
                 try:
                     self._insert(row)

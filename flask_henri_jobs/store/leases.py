@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from dataclasses import dataclass
 
 from pymongo import UpdateOne
 
 from ..durations import millis
+from ..errors import StoreUnavailable
 from ..job import DEAD, PENDING, RUNNING, Document, Job, Rows
+from ..log import logger
 from .cancels import ASKED, NOT_ASKED, Back, bury_asked, is_asked, those_written
 from .candidates import CLAIM
 from .connection import answering
@@ -29,6 +32,12 @@ if t.TYPE_CHECKING:
 MOST_RECOVERED = 100
 
 
+LOCKED_SECONDS = 1.0
+"""How long a write waits for a document that somebody's open transaction has locked.
+
+A process that was killed may leave one, which the server ends after a minute.
+"""
+
 SOUND: t.Final[Document] = {
     "_id": {"$type": "string"},
     "claim_token": {"$type": "string"},
@@ -39,6 +48,10 @@ SOUND: t.Final[Document] = {
 
 WHILE = "while performing this job"
 AFTER = "after performing this job, before its outcome was stored"
+
+
+class JobLocked(StoreUnavailable):
+    """A job that could be read could not be written: a transaction that is open has locked it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,14 @@ class Leases:
                 return set()
             found = {row["_id"] for row in self.jobs.find(ours, {"_id": True})}
         return {job.row["_id"] for job in jobs} - found
+
+    def taken_over(self, jobs: Sequence[Job]) -> list[Job]:
+        """Return those of some jobs whose claim is gone that did not end by their own outcome."""
+        which = _claimed_by(jobs) | {"state": {"$ne": RUNNING}}
+        with answering("the claims that are gone"):
+            # An outcome leaves the token, and whatever puts a job back from outside removes it.
+            ended = {row["_id"] for row in self.jobs.find(which, {"_id": True})} if jobs else set()
+        return [job for job in jobs if job.row["_id"] not in ended]
 
     def cancelled(self, jobs: Sequence[Job]) -> list[Job]:
         """Return those of some running jobs whose end somebody asked for (W8)."""
@@ -103,8 +124,12 @@ class Leases:
         before = self.clock.now() - millis(stuck_after)
         which = {"state": RUNNING, "heartbeat_at": {"$lt": before}} | SOUND
         with answering("a recovery"):
-            stuck = self.jobs.find(which, limit=MOST_RECOVERED, hint=CLAIM.name)
-            return self._put_back(list(stuck), f"stopped answering {WHILE}.")
+            stuck = list(self.jobs.find(which, limit=MOST_RECOVERED, hint=CLAIM.name))
+            try:
+                return self._put_back(stuck, f"stopped answering {WHILE}.")
+            except JobLocked as error:
+                logger.debug(error.message)
+                return []
 
     def recover_from(
         self,
@@ -121,6 +146,8 @@ class Leases:
         :param only: The jobs to put back; None for all.
         :param suspect: Whether they may be why, and are performed alone from now on (W6).
         :param when: How far the jobs were.
+        :raises JobLocked: There is one such job, and it was locked. Where there are several, those
+            that were are left as they are.
         """
         which: Document = {"state": RUNNING, "claimed_by": runner}
         if only is not None:
@@ -151,21 +178,39 @@ class Leases:
         now = self.clock.now()
         mark = SUSPECT if suspect else {}
         updates = {row["_id"]: _recovery(row, now, f"{_runner(row)} {said}", mark) for row in rows}
-        written = self.jobs.bulk_write(
-            [
-                UpdateOne(
-                    _as_found(row) | ({} if is_asked(row) else NOT_ASKED), updates[row["_id"]]
-                )
-                for row in rows
-            ],
-            ordered=False,
-        )
-        ours = those_written(self.jobs, rows, updates, written.modified_count)
+        ours = self._written(rows, updates)
         missed = self._asked_meanwhile([row for row in rows if row not in ours])
         self.permits.forget(Job(row) for row in ours)
         jobs = [Job(changed(row, updates[row["_id"]]), self.rows) for row in ours]
         self.ring_for(job.row for job in jobs if job.row["state"] == PENDING)
         return jobs + self._put_back(missed, said, suspect)
+
+    def _written(self, rows: list[Document], updates: dict[str, Document]) -> list[Document]:
+        """Write what puts jobs back. Return those that it did put back.
+
+        One whose document is locked holds up the others for a second, and is left.
+        """
+        try:
+            with answering("a recovery", LOCKED_SECONDS):
+                written = self.jobs.bulk_write(
+                    [
+                        UpdateOne(
+                            _as_found(row) | ({} if is_asked(row) else NOT_ASKED),
+                            updates[row["_id"]],
+                        )
+                        for row in rows
+                    ],
+                    ordered=False,
+                )
+                return those_written(self.jobs, rows, updates, written.modified_count)
+        except StoreUnavailable as error:
+            if len(rows) == 1:
+                raise JobLocked(f"The job {rows[0]['_id']} is put back later: {error}") from error
+        for row in rows:
+            with contextlib.suppress(StoreUnavailable):
+                self._written([row], updates)
+        # Of what was cut off, some had been written.
+        return those_written(self.jobs, rows, updates)
 
     def _asked_meanwhile(self, rows: list[Document]) -> list[Document]:
         """Return the jobs that were cancelled since they were read, and are as they were else."""
@@ -179,10 +224,13 @@ def _as_found(row: Document) -> Document:
 
 
 def _still_ours(jobs: Sequence[Job]) -> Document:
+    return _claimed_by(jobs) | {"state": RUNNING}
+
+
+def _claimed_by(jobs: Sequence[Job]) -> Document:
     return {
         "_id": {"$in": [job.row["_id"] for job in jobs]},
         "claim_token": {"$in": list({job.row["claim_token"] for job in jobs})},
-        "state": RUNNING,
     }
 
 

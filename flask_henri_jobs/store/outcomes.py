@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing as t
 
 from pymongo import UpdateOne
+from pymongo.read_concern import ReadConcern
 
 from ..job import DEAD, DONE, PENDING, RUNNING, Document, Job
 from ..outcome import Again, Dead, Done, HandedBack, Outcome, Snoozed, cancelled
@@ -59,6 +60,24 @@ class Outcomes:
             job.with_row(changed(job.row, change)) if change is not None else None
             for (job, _), change in zip(endings, standing, strict=True)
         ]
+
+    def write_in(self, transaction: Collection[Document], job: Job, outcome: Outcome) -> Job | None:
+        """Record an outcome in a transaction, which decides whether it stands (X2).
+
+        :param transaction: The jobs, in its session.
+        :return: The job as it is after the commit; None where the claim was lost.
+        """
+        change = _change(job, outcome)
+        written = transaction.update_one(held_by(job), change)
+        return job.with_row(changed(job.row, change)) if written.matched_count else None
+
+    def stands(self, job: Job) -> bool:
+        """Whether a majority has an outcome of this very claim of a job."""
+        with answering("the look for an outcome"):
+            jobs = self._jobs.with_options(read_concern=ReadConcern("majority"))
+            row = jobs.find_one({"_id": job.row["_id"]}, ["claim_token", "state"])
+        is_own = row is not None and row.get("claim_token") == job.row["claim_token"]
+        return is_own and row is not None and row["state"] != RUNNING
 
     def _which_stand(self, endings: Sequence[Ending]) -> list[Document | None]:
         """Return the changes that stand; None for each outcome that is dropped."""
@@ -127,8 +146,9 @@ def _ending(job: Job, outcome: Outcome) -> Document:
         case Dead():
             fields = _ended(outcome, DEAD) | _failed(job, outcome) | {"dead_reason": outcome.reason}
             return update_of(fields, freed_key(row))
-        case Again():
-            return update_of(_back(outcome, outcome.run_at) | _failed(job, outcome))
+        case Again(aborted=aborted):
+            back = _back(outcome, outcome.run_at) | _failed(job, outcome)
+            return update_of(back | (_aborted(row, aborted) if aborted else {}))
         case Snoozed():
             return update_of(_back(outcome, outcome.run_at) | _uncounted(row))
         case HandedBack():
@@ -160,6 +180,10 @@ def _back(outcome: Again | Snoozed | HandedBack, run_at: Moment) -> Document:
 
 def _uncounted(row: Mapping[str, t.Any]) -> Document:
     return {"attempts": row["attempts"] - 1}
+
+
+def _aborted(row: Mapping[str, t.Any], times: int) -> Document:
+    return _uncounted(row) | {"aborted_transactions": times}
 
 
 def _failed(job: Job, outcome: Again | Dead) -> Document:

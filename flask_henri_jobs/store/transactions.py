@@ -23,8 +23,8 @@ if t.TYPE_CHECKING:
     from ..job import Document
     from .connection import Connection
 
-_TRANSIENT = "TransientTransactionError"
-_UNKNOWN = "UnknownTransactionCommitResult"
+TRANSIENT = "TransientTransactionError"
+UNKNOWN = "UnknownTransactionCommitResult"
 _COMMIT_TRIES = 10
 _HOOKED = "_henri_jobs_after_commit"
 
@@ -40,7 +40,7 @@ class TransactionRaced(HenriJobsError, PyMongoError):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         HenriJobsError.__init__(self, message, hint=hint)
-        PyMongoError.__init__(self, message, {_TRANSIENT})
+        PyMongoError.__init__(self, message, {TRANSIENT})
 
 
 class Transactions:
@@ -59,7 +59,7 @@ class Transactions:
 
         :raises TransactionRefused: The server is in no replica set.
         """
-        self._refuse_client(self._connection.client)
+        self.accept(self._connection.client)
         with (
             self._connection.client.start_session() as session,
             session.start_transaction(ReadConcern("snapshot"), DURABLE, ReadPreference.PRIMARY),
@@ -79,14 +79,19 @@ class Transactions:
                 "The session given as session= has no transaction under way.",
                 hint="Enqueue within session.start_transaction() or session.with_transaction().",
             )
-        self._refuse_client(session.client)
+        self.accept(session.client, "session given as session=")
         own = self._connection.collection(suffix)
         # The driver takes a session by the client that it belongs to alone.
         theirs = session.client.get_database(own.database.name)[own.name]
         bound = theirs.with_options(codec_options=own.codec_options)
         return t.cast("Collection[Document]", _InSession(bound, session))
 
-    def _refuse_client(self, client: t.Any) -> None:
+    def accept(self, client: t.Any, what: str = "client") -> None:
+        """Return where a client's transactions may carry jobs.
+
+        :param what: What is of this client, for the message.
+        :raises TransactionRefused: Its server is in no replica set, or of another deployment.
+        """
         if client in self._accepted:
             return
         with answering("the look at a client's deployment"):
@@ -99,7 +104,7 @@ class Transactions:
             )
         if hello.get("setName") != own.get("setName") or not _share_a_host(hello, own):
             raise TransactionRefused(
-                "The session given as session= is of a client of another deployment.",
+                f"The {what} is of another deployment than the queue.",
                 hint="Take one of jobs.client, or of a client of the same replica set.",
             )
         self._accepted[client] = True
@@ -119,6 +124,15 @@ def after_commit(session: ClientSession, call: Callable[[], object]) -> None:
     waiting.append(call)
 
 
+def tell_of_commit(session: ClientSession) -> None:
+    """Make the calls that waited for the session's commit."""
+    waiting: list[Callable[[], object]] = getattr(session, _HOOKED, [])
+    calls = waiting.copy()
+    waiting.clear()
+    for call in calls:
+        call()
+
+
 def _hook(session: ClientSession) -> list[Callable[[], object]]:
     # ``with_transaction`` and ``with session.start_transaction()`` look these up anew each time.
     waiting: list[Callable[[], object]] = []
@@ -132,10 +146,7 @@ def _hook(session: ClientSession) -> list[Callable[[], object]]:
     @functools.wraps(commit)
     def commit_and_tell() -> None:
         commit()
-        calls = waiting.copy()
-        waiting.clear()
-        for call in calls:
-            call()
+        tell_of_commit(session)
 
     @functools.wraps(abort)
     def abort_and_forget() -> None:
@@ -161,7 +172,7 @@ def _commit(session: ClientSession) -> None:
         try:
             session.commit_transaction()
         except PyMongoError as error:
-            if not error.has_error_label(_UNKNOWN) or tries + 1 == _COMMIT_TRIES:
+            if not error.has_error_label(UNKNOWN) or tries + 1 == _COMMIT_TRIES:
                 raise
         else:
             return

@@ -1,4 +1,4 @@
-"""The wake-up collection: capped, rung after each insert, what idle runners sleep on (W3).
+"""The wake-up collection: capped, rung with each insert, what idle runners sleep on (W3).
 
 Nothing depends on it. A ring that is lost, or a collection that is missing, forbidden or of
 another kind, is made up for by polling, and said once.
@@ -50,7 +50,7 @@ RingFor: t.TypeAlias = "Callable[[Iterable[Mapping[str, t.Any]]], None]"
 """Wakes runners for jobs that wait now, by their rows; it does not raise."""
 
 
-def no_ring(rows: Iterable[Mapping[str, t.Any]]) -> None:
+def no_ring(rows: object) -> None:
     """Leave it to polling."""
 
 
@@ -108,6 +108,20 @@ class Wakeups:
         due = now if run_at is None else max(run_at, now)
         if self._is_news(queue, due):
             self._send({"queue": queue, "run_at": due})
+
+    def ring_ahead(self, row: Mapping[str, t.Any]) -> None:
+        """Wake the runners of a job that is about to be stored, unless it is not due yet.
+
+        While they wake, the insert takes effect and is on its way to the journal. One that comes
+        too early looks again, as after any ring; the ring after the insert sees to the rest, where
+        that has taken for longer than a burst.
+        """
+        # What waits for an answer is left to the ring after the insert. A key may be held, and
+        # then there is nothing to wake anybody for.
+        if self._steady() < self._check_at and row.get("unique_key") is None:
+            now = self._now()
+            if row["run_at"] <= now and self._is_news(row["queue"], now):
+                self._send({"queue": row["queue"], "run_at": now})
 
     def ring_for(self, rows: Iterable[Mapping[str, t.Any]]) -> None:
         """Wake the runners of each queue that has jobs among these, when the first is due."""

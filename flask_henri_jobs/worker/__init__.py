@@ -9,7 +9,7 @@ from flask import current_app
 from ..checks import checked_int
 from ..declared import declared_schedules, problems_of
 from ..durations import to_duration
-from ..errors import NotInstalled
+from ..errors import NotInstalled, TransactionRefused
 from ..log import logger
 from ..logs import tell_of_jobs
 from ..queues import QueueSelection
@@ -22,9 +22,11 @@ from .supervisor import Supervisor
 if t.TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..app_state import AppState
     from ..durations import Duration
     from ..extension import HenriJobs
     from ..queues import QueuesOption
+    from ..registry import Registry
 
 
 def work(
@@ -42,6 +44,7 @@ def work(
     :param post: What its supervisor told it; None where it has none.
     :raises ConfigError: An option is out of its bounds; a task's backoff does not go together
         with the settings'; or a declared schedule cannot be fired here (S4).
+    :raises TransactionRefused: A task says that it needs transactions, and there are none (X2).
     """
     app = current_app._get_current_object()  # type: ignore[attr-defined]
     state = jobs.state
@@ -58,6 +61,7 @@ def work(
             raise problem
     if problems := state.store.problems():
         raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
+    _see_to_transactions(state, jobs.tasks)
     runner = Runner(
         app,
         jobs.tasks,
@@ -72,6 +76,21 @@ def work(
     logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), ", ".join(jobs.tasks))
     with stopping(runner, post):
         runner.run(once=once)
+
+
+def _see_to_transactions(state: AppState, tasks: Registry) -> None:
+    """Refuse to begin what cannot be: transactions on a server that has none (X2)."""
+    names = tasks.transactional()
+    if not names:
+        return
+    if (warning := state.settings.outlasted_by_transactions) is not None:
+        logger.warning(warning)
+    try:
+        state.store.transactions.accept(state.client)
+    except TransactionRefused as error:
+        raise TransactionRefused(
+            f"The task {names[0]} says transactional=True. {error.message}", hint=error.hint
+        ) from None
 
 
 def supervise(

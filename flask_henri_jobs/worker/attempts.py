@@ -41,6 +41,7 @@ class RunningAttempt:
     """An attempt at a job, in the thread that made this.
 
     :ivar execution: What performs it, as soon as it does.
+    :ivar is_held: Whether it is to be left alone for now.
     :ivar due_at: The steady seconds at which there is something to do about it.
     """
 
@@ -51,6 +52,7 @@ class RunningAttempt:
         self.execution: Execution | None = None
         self.interruption: Interruption | None = None
         self.thread = threading.get_ident()
+        self.is_held = False
         self._timeout = _seconds(job.row.get("timeout_ms"))
         self.due_at = began + self._timeout
         self._given_up_at = math.inf
@@ -128,6 +130,17 @@ class Attempts:
             self._running.discard(attempt)
         return was_there
 
+    def hold(self, attempt: RunningAttempt) -> bool:
+        """Leave an attempt alone from here on. Return False where it was given up already."""
+        with self._lock:
+            attempt.is_held = attempt in self._running
+        return attempt.is_held
+
+    def release(self, attempt: RunningAttempt) -> None:
+        """Tell an attempt to end again, when that is due."""
+        attempt.is_held = False
+        self._look_by(attempt.due_at)
+
     def cancel(self, jobs: Iterable[Job]) -> None:
         """Have the attempts at jobs end (W8): by themselves, or else told to."""
         self._for_each(jobs, RunningAttempt.cancel)
@@ -140,18 +153,29 @@ class Attempts:
         """Tell those whose time is up. Return the seconds until that of the next is."""
         now = self._steady()
         with self._lock:
-            due = [attempt for attempt in self._running if attempt.due_at <= now]
+            due = [attempt for attempt in self._free() if attempt.due_at <= now]
         for attempt in due:
             if not attempt.is_hopeless(now):
                 attempt.interrupt(now)
-            elif self.end(attempt):
+            elif self._lose(attempt):
                 self._give_up(attempt)
         with self._lock:
-            next_at = min((attempt.due_at for attempt in self._running), default=math.inf)
+            next_at = min((attempt.due_at for attempt in self._free()), default=math.inf)
             if self._look_at <= now or next_at < self._look_at:
                 # Never later while there is time: short jobs would wake this with each begin.
                 self._look_at = next_at
             return min(max(0.0, self._look_at - now), IDLE_SECONDS)
+
+    def _lose(self, attempt: RunningAttempt) -> bool:
+        """Note that an attempt is given up, unless it has ended or is to be left alone."""
+        with self._lock:
+            is_lost = attempt in self._free()
+            if is_lost:
+                self._running.discard(attempt)
+        return is_lost
+
+    def _free(self) -> list[RunningAttempt]:
+        return [attempt for attempt in self._running if not attempt.is_held]
 
     def _for_each(self, jobs: Iterable[Job], do: Callable[[RunningAttempt, float], None]) -> None:
         now, held = self._steady(), {(job.row["_id"], job.row["claim_token"]) for job in jobs}

@@ -117,6 +117,7 @@ class Child:
             runner=runner,
             begun=self._marks.begun(),
             performed=self._marks.performed(),
+            committing=self._marks.committing(),
             reason=self.went(),
             suspect=not self._was_told_to,
         )

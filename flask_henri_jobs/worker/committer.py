@@ -21,7 +21,7 @@ from .outcome_log import OutcomeLog
 from .telling import tell
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from blinker import NamedSignal
     from flask import Flask
@@ -134,15 +134,21 @@ class Committer:
         # An outcome that the database refuses holds up no other: its group is written one by one
         # then, and it is dropped. Its job has no more heartbeats, and is recovered in time.
         part = self._group[: 1 if self._writing.refusals else None]
-        now: list[Job | None] = [None]
+        now: Sequence[Job | None] = [None]
         if self._writing.are_over:
             logger.error("The ending of %r cannot be stored, and is dropped.", part[0].job)
         else:
             with self._writing.counted():
-                now = self._outcomes.write_many([(one.job, one.outcome) for one in part])
+                now = self._written(part)
         self._group = self._group[len(part) :]
         self._writing.refusals = 1 if self._writing.refusals and self._group else 0
         return [Settled(_as_written(*each), each[1]) for each in zip(part, now, strict=True)]
+
+    def _written(self, part: list[Ending]) -> list[Job | None]:
+        """Write outcomes, but for those that stand already. Return the jobs as they are now."""
+        endings = [(one.job, one.outcome) for one in part if one.stands is None]
+        now = iter(self._outcomes.write_many(endings) if endings else ())
+        return [next(now) if one.stands is None else one.stands for one in part]
 
     def _follow_up(self) -> None:
         # What the database refuses to be told here is mended by a sweep, and holds up no outcome.
@@ -251,8 +257,9 @@ def _send(settled: Settled, app: Flask) -> None:
                 result=ending.returned,
                 duration=job.duration,
             )
-        case Again():
-            emit_safely(signals.job_failed, app, **failed)
+        case Again(aborted=aborted):
+            if not aborted:
+                emit_safely(signals.job_failed, app, **failed)
             emit_safely(signals.job_retried, app, **failed)
         case Snoozed():
             emit_safely(signals.job_snoozed, app, job=job)

@@ -50,6 +50,7 @@ class Ending:
     :param returned: What the task returned.
     :param mark: By which the supervisor knows of the job; None where the job was not begun.
     :param is_counted: Whether its batch was told; that is tried once only (B1).
+    :param stands: The job as it is stored, where its outcome was written in its transaction (X2).
     """
 
     job: Job
@@ -59,6 +60,7 @@ class Ending:
     attempt: int = field(init=False)
     mark: int | None = field(default=None, kw_only=True)
     is_counted: bool = field(default=False, init=False)
+    stands: Job | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.attempt = self.job.attempts
@@ -74,6 +76,8 @@ class Execution:
     :param on_progress: Called when the task has said how far it is.
     :param mark: By which the supervisor knows of the job.
     :ivar running: What the task and others have of the attempt meanwhile.
+    :ivar settled: How the attempt has ended, once that is committed in its transaction (X2).
+        Nothing changes it then.
     """
 
     app: Flask
@@ -86,6 +90,7 @@ class Execution:
     on_progress: Callable[[Track], None] | None = None
     running: RunningJob = field(init=False)
     mark: int | None = None
+    settled: Ending | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         lines = None

@@ -62,6 +62,20 @@ class Frame:
             # That was it. No ``suppress()``: making one is a step, in which it would get through.
             pass
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Let nothing be thrown into the task within the block; :attr:`thrown` says what would be.
+
+        What was on its way has come by then. It is thrown again after the block.
+        """
+        thread = self._thread
+        self.leave()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._thread = thread
+
     def throw(self, interruption: Interruption) -> bool:
         """Throw into the task. Return False where it is to be tried again in a moment.
 

@@ -25,6 +25,7 @@ class Holdings:
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Job, float]] = {}
         self._cancelled: set[str] = set()
+        self._apart: set[str] = set()
 
     def now(self) -> float:
         """Return the steady seconds. Before a question, they say how old its answer is."""
@@ -37,6 +38,7 @@ class Holdings:
         """
         with self._lock:
             self._cancelled.difference_update(job.row["_id"] for job in jobs)
+            self._apart.difference_update(job.row["_id"] for job in jobs)
             self._held.update((job.row["_id"], (job, known_at)) for job in jobs)
 
     def drop(self, jobs: Iterable[Job]) -> None:
@@ -46,6 +48,7 @@ class Holdings:
                 if self._known_at(job) is not None:
                     del self._held[job.row["_id"]]
                     self._cancelled.discard(job.row["_id"])
+                    self._apart.discard(job.row["_id"])
 
     def renew(self, jobs: Iterable[Job], known_at: float) -> None:
         """Note that the heartbeats of jobs were written; those that were dropped stay so.
@@ -88,6 +91,17 @@ class Holdings:
     def is_cancelled(self, job: Job) -> bool:
         """Whether a job that is held is known to be cancelled."""
         return job.row["_id"] in self._cancelled
+
+    def set_apart(self, job: Job, *, apart: bool = True) -> None:
+        """Note whether a job is in a transaction: nothing else may write its document then (X2)."""
+        change = self._apart.add if apart else self._apart.discard
+        with self._lock:
+            if self._known_at(job) is not None:
+                change(job.row["_id"])
+
+    def is_apart(self, job: Job) -> bool:
+        """Whether a job that is held is in a transaction."""
+        return job.row["_id"] in self._apart
 
     def _known_at(self, job: Job) -> float | None:
         """Return when this very claim was last known to stand; None where it is not held.

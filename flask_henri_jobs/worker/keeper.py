@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import typing as t
 
 from ..errors import StoreUnavailable
@@ -51,6 +52,7 @@ class Keeper:
         self._heartbeat = heartbeat.total_seconds()
         self._outages = outages
         self._pause = Wakeup()
+        self._writing = threading.Lock()
         self._fresh = stuck_after.total_seconds() / 3
         self._loop = Loop("henri-jobs-keeper", self.round)
 
@@ -83,22 +85,43 @@ class Keeper:
             self._keep(jobs)
         return self._heartbeat / 2
 
+    def set_apart(self, job: Job) -> bool:
+        """Write one more heartbeat of a job, and none from then on: it is in a transaction (X2).
+
+        One that is being written is done by then. Return whether the claim stands.
+
+        :raises StoreUnavailable: The database is away.
+        """
+        with self._writing:
+            self._holdings.set_apart(job)
+            known_at = self._holdings.now()
+            with self._outages.asking():
+                is_gone = bool(self._leases.keep([job]))
+        if not is_gone:
+            self._holdings.renew([job], known_at)
+        return not is_gone
+
     def _keep(self, jobs: list[Job]) -> list[Job]:
         """Write the heartbeats of jobs. Return those whose claim or permit is gone."""
         known_at = self._holdings.now()
         with self._outages.asking():
-            gone = self._leases.keep(jobs)
+            with self._writing:
+                written = [job for job in jobs if not self._holdings.is_apart(job)]
+                gone = self._leases.keep(written)
             ours = [job for job in jobs if job.row["_id"] not in gone]
             without = self._permits.keep(ours)
-        lost = [job for job in jobs if job.row["_id"] in gone]
-        for job in lost:
+            lost = [job for job in jobs if job.row["_id"] in gone]
+            # The outcome of one may have been stored since they were counted.
+            taken_over = self._leases.taken_over(lost)
+        for job in taken_over:
             with about(job):
                 logger.warning("The claim of %r is gone: another runner has the job.", job)
         bare = [job for job in ours if job.row["_id"] in without]
         for job in bare:
             with about(job):
                 logger.warning("The permit of %r is gone: its key may run once too often.", job)
-        self._holdings.renew((job for job in ours if job.row["_id"] not in without), known_at)
+        kept = [job for job in written if job.row["_id"] not in gone | without]
+        self._holdings.renew(kept, known_at)
         self._holdings.drop(lost)
         self._attempts.lose(lost)
         return lost + bare

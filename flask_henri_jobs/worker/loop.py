@@ -17,6 +17,9 @@ if t.TYPE_CHECKING:
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
+BRIEF_SECONDS = 1.0
+"""Before so long after it went the database is not said to be back."""
+
 
 class Wakeup:
     """Something to sleep on that another thread, or a signal handler, can end.
@@ -46,9 +49,12 @@ class Wakeup:
 class Outages:
     """Says once that the database is away, and once that it is back (W10)."""
 
-    def __init__(self) -> None:
+    def __init__(self, steady: Callable[[], float] = time.monotonic) -> None:
+        self._steady = steady
         self._away = False
-        self._since = 0.0
+        self._changed_at = float("-inf")
+        self._is_said = False
+        self._said_at = float("-inf")
         self._lock = threading.Lock()
 
     @property
@@ -62,14 +68,14 @@ class Outages:
 
         :raises StoreUnavailable: It does not.
         """
-        asked_at = time.monotonic()
+        asked_at = self._steady()
         try:
             yield
         except StoreUnavailable as error:
-            if self._has_become(away=True, asked_at=asked_at):
+            if self._is_news(away=True, asked_at=asked_at):
                 logger.warning("The database is away; everything is tried again. %s", error)
             raise
-        if self._away and self._has_become(away=False, asked_at=asked_at):
+        if self._is_said and self._is_news(away=False, asked_at=asked_at):
             logger.warning("The database answers again.")
 
     @contextlib.contextmanager
@@ -83,13 +89,21 @@ class Outages:
         except DriverError:
             logger.exception("The database refuses what a runner asks.")
 
-    def _has_become(self, *, away: bool, asked_at: float) -> bool:
+    def _is_news(self, *, away: bool, asked_at: float) -> bool:
+        """Note how a question went that was asked then. Return whether that is to be said."""
         with self._lock:
             # Several threads ask at once. What one of them asked before the last change is no
             # news, however late its answer comes.
-            if self._away is away or asked_at < self._since:
+            if asked_at < self._changed_at:
                 return False
-            self._away, self._since = away, time.monotonic()
+            now = self._steady()
+            if self._away is not away:
+                self._away, self._changed_at = away, now
+            # A server that shuts down refuses one question and still answers the next.
+            is_brief = not away and now - self._said_at < BRIEF_SECONDS
+            if self._is_said is away or is_brief:
+                return False
+            self._is_said, self._said_at = away, now
             return True
 
 

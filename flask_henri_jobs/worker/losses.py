@@ -14,7 +14,7 @@ from ..job import PENDING
 from ..log import logger
 from ..logs import about
 from ..signals import emit_cancelled
-from ..store.leases import AFTER
+from ..store.leases import AFTER, WHILE, JobLocked
 from .housekeeping import tell_recovered
 from .loop import Loop, Outages
 from .machine import born_at, this_machine
@@ -42,6 +42,7 @@ class Loss:
     :param runner: Its runner's id.
     :param begun: The ids of the jobs that it was performing.
     :param performed: The ids of those that had returned, and whose outcome may not be stored.
+    :param committing: The ids of those that were about to end in their transactions.
     :param reason: How it went, such as ``"was killed by signal 9"``.
     :param suspect: Whether one of those jobs may be why.
     :param is_certain: Whether nothing of it can take effect any more.
@@ -52,6 +53,7 @@ class Loss:
     reason: str
     suspect: bool
     performed: Sequence[str] = ()
+    committing: Sequence[str] = ()
     is_certain: bool = False
 
 
@@ -63,6 +65,14 @@ class _Due:
     at: float
     repeats: list[float]
     is_first: bool = field(default=True)
+
+
+class _Locked(t.NamedTuple):
+    """A job that could not be put back: a transaction that is open on the server may lock it."""
+
+    loss: Loss
+    job_id: str
+    at: float
 
 
 class Losses:
@@ -80,6 +90,7 @@ class Losses:
         self._on_suspects = on_suspects
         self._outages = Outages()
         self._due: collections.deque[_Due] = collections.deque()
+        self._locked: collections.deque[_Locked] = collections.deque()
         self._lock = threading.Lock()
         self._look_at: float | None = 0.0
         self._loop = Loop("henri-jobs-losses", self._round)
@@ -105,6 +116,8 @@ class Losses:
             for due in self._due:
                 if due.is_first:
                     self._put_back(due.loss)
+            for _ in range(len(self._locked)):
+                self._try_locked()
 
     def _round(self) -> float:
         now = steady_seconds()
@@ -120,8 +133,12 @@ class Losses:
             else:
                 with self._lock:
                     self._due.remove(due)
+        if self._locked and self._locked[0].at <= now:
+            # One a round: what another process had comes before the next.
+            self._try_locked()
         with self._lock:
-            next_at = min((due.at for due in self._due), default=now + IDLE_SECONDS)
+            waits = [*[due.at for due in self._due], *[locked.at for locked in self._locked]]
+            next_at = min(waits, default=now + IDLE_SECONDS)
         return max(0.0, min(next_at, self._look_at or next_at) - steady_seconds())
 
     def _look_for_dead(self) -> None:
@@ -134,15 +151,37 @@ class Losses:
     def _put_back(self, loss: Loss) -> bool:
         """Put back what a process has. Return whether the database answered to all of it."""
         store = self._open_store()
+        # Their transactions may be open on the server for a minute: the others come first (X2).
+        for job_id in loss.committing:
+            self._note_locked(loss, job_id)
         answered = [
             self._answers(self._hand_back, store, loss),
-            # One by one: a job whose transaction is open on the server delays no other (X2).
-            *[self._answers(self._recover, store, loss, job_id) for job_id in loss.begun],
-            *[self._answers(self._recover_performed, store, loss, one) for one in loss.performed],
+            *[
+                self._answers(self._recover, store, loss, job_id)
+                for job_id in [*loss.begun, *loss.performed]
+            ],
             self._answers(store.permits.release_all_of, loss.runner),
-            self._answers(store.runners.remove, loss.runner),
         ]
-        return all(answered)
+        return all(answered) and self._answers(self._strike_off, store, loss.runner)
+
+    def _note_locked(self, loss: Loss, job_id: str, at: float = 0.0) -> None:
+        if not self._is_locked(job_id):
+            self._locked.append(_Locked(loss, job_id, at))
+
+    def _is_locked(self, job_id: str) -> bool:
+        return any(locked.job_id == job_id for locked in self._locked)
+
+    def _try_locked(self) -> None:
+        """Put back one job whose document may be locked, or see to it later."""
+        locked, store = self._locked.popleft(), self._open_store()
+        if not self._answers(self._recover, store, locked.loss, locked.job_id):
+            self._note_locked(locked.loss, locked.job_id, steady_seconds() + AGAIN_SECONDS)
+        self._answers(self._strike_off, store, locked.loss.runner)
+
+    def _strike_off(self, store: Store, runner: str) -> None:
+        """Take a runner out of the living, once nothing of it is left."""
+        if all(locked.loss.runner != runner for locked in self._locked):
+            store.runners.remove(runner)
 
     def _answers(self, ask: Callable[..., object], *args: t.Any) -> bool:
         try:
@@ -153,26 +192,31 @@ class Losses:
         return True
 
     def _hand_back(self, store: Store, loss: Loss) -> None:
-        back = store.leases.hand_back_from(loss.runner, [*loss.begun, *loss.performed])
+        begun = [*loss.begun, *loss.performed, *loss.committing]
+        back = store.leases.hand_back_from(loss.runner, begun)
         if back.returned:
             logger.warning("%s %s: handed back %d.", loss.runner, loss.reason, back.returned)
         for job in back.cancelled:
             tell(self._app, partial(emit_cancelled, job=job))
 
     def _recover(self, store: Store, loss: Loss, job_id: str) -> None:
-        recovered = store.leases.recover_from(
-            loss.runner, loss.reason, [job_id], suspect=loss.suspect
-        )
-        self._tell_of(recovered, loss.runner, loss.reason)
-        if loss.suspect and any(job.state == PENDING for job in recovered):
+        if self._is_locked(job_id):
+            return
+        # Of one that had returned the attempt counts as well: the task has done what it does. It
+        # is not why the process is gone.
+        is_suspect = loss.suspect and job_id in loss.begun
+        when = WHILE if job_id in loss.begun else AFTER
+        try:
+            recovered = store.leases.recover_from(
+                loss.runner, loss.reason, [job_id], suspect=is_suspect, when=when
+            )
+        except JobLocked as error:
+            logger.debug(error.message)
+            self._note_locked(loss, job_id, steady_seconds() + AGAIN_SECONDS)
+            return
+        self._tell_of(recovered, loss.runner, f"{loss.reason} {when}")
+        if is_suspect and any(job.state == PENDING for job in recovered):
             self._on_suspects()
-
-    def _recover_performed(self, store: Store, loss: Loss, job_id: str) -> None:
-        # The attempt counts: the task has done what it does. It is not why the process is gone.
-        recovered = store.leases.recover_from(
-            loss.runner, loss.reason, [job_id], suspect=False, when=AFTER
-        )
-        self._tell_of(recovered, loss.runner, f"{loss.reason} {AFTER}")
 
     def _tell_of(self, recovered: list[Job], runner: str, reason: str) -> None:
         for job in recovered:

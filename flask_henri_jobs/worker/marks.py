@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("H")
 _SLOT = 1 + _LENGTH.size + _ID_BYTES
 _STAGE, _HURRY, _SUSPECTS, _RUNNER = 0, 1, 2, 8
 _FIRST = _RUNNER + _SLOT
-_PERFORMING, _PERFORMED = 1, 2
+_PERFORMING, _PERFORMED, _COMMITTING = 1, 2, 3
 SIZE = _FIRST + MOST_BEGUN * _SLOT
 
 
@@ -96,6 +96,10 @@ class Marks:
         """Note that a job has returned, and its outcome is to be stored."""
         self._map[_FIRST + mark * _SLOT] = _PERFORMED
 
+    def commits(self, mark: int) -> None:
+        """Note that a job is about to end in its transaction, which locks its document (X2)."""
+        self._map[_FIRST + mark * _SLOT] = _COMMITTING
+
     def end(self, mark: int) -> None:
         """Note that nothing is left to do for a job."""
         self._map[_FIRST + mark * _SLOT] = False
@@ -108,6 +112,10 @@ class Marks:
     def performed(self) -> list[str]:
         """Return the ids of the jobs that have returned, and whose outcome may not be stored."""
         return self._marked(_PERFORMED)
+
+    def committing(self) -> list[str]:
+        """Return the ids of the jobs that were about to end in their transactions."""
+        return self._marked(_COMMITTING)
 
     def _marked(self, how: int) -> list[str]:
         places = [_FIRST + mark * _SLOT for mark in range(MOST_BEGUN)]

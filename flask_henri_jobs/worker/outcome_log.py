@@ -56,6 +56,11 @@ def _tell(settled: Settled, job: Job) -> None:
             logger.info("%s snoozes for %s (job %s)", job.name, _about(run_at - at), job.id)
         case HandedBack():
             logger.debug("%s is put back to its place, not begun (job %s)", job.name, job.id)
+        case Again(at=at, run_at=run_at, aborted=aborted) if aborted:
+            logger.info(
+                "%s goes back for %s, and its attempt does not count: %s (job %s)",
+                *(job.name, _about(run_at - at), job.error, job.id),
+            )
         case Again(at=at, run_at=run_at):
             logger.warning(
                 "Attempt %d of %d at %s failed, and the next is due in %s: %s (job %s)",

@@ -6,7 +6,9 @@ import os
 import typing as t
 from functools import partial
 
+from .. import signals
 from ..clock import steady_seconds
+from ..context import be_transactional
 from ..log import logger
 from ..logs import about
 from ..outcome import HandedBack, Snoozed
@@ -14,6 +16,7 @@ from ..store.cancels import is_asked
 from .committer import Settled
 from .execution import Ending, Execution
 from .gate import Leave
+from .transacting import OwnTransaction
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +37,7 @@ if t.TYPE_CHECKING:
     from .loop import Outages
     from .marks import Marks
     from .reporting import Reporter
+    from .transacting import Transacting
     from .turnstile import Turnstile
 
 
@@ -67,6 +71,7 @@ class Performer:
         turnstile: Turnstile,
         outages: Outages,
         aftermath: Aftermath,
+        transacting: Transacting,
         on_stuck: Callable[[int], None],
     ) -> None:
         self._process = os.getpid()
@@ -87,6 +92,7 @@ class Performer:
         self._turnstile = turnstile
         self._outages = outages
         self._aftermath = aftermath
+        self._transacting = transacting
         self._on_stuck = on_stuck
 
     def perform(self, job: Job) -> bool:
@@ -114,7 +120,8 @@ class Performer:
         # The thread still has its mark.
         ending.mark = None
         # First: once the thread is counted out the runner may be on its way to its end.
-        self._committer.hand_over(ending)
+        if execution.settled is None:
+            self._committer.hand_over(ending)
         self._on_stuck(attempt.thread)
         # Last: the thread that is given up may hold a lock of logging's.
         with about(attempt.job):
@@ -152,9 +159,11 @@ class Performer:
     def _performed(self, attempt: RunningAttempt) -> Ending:
         mark = self._marks.begin(attempt.job.row["_id"])
         try:
-            attempt.execution = self._execution(attempt)
-            attempt.execution.mark = mark
-            return attempt.execution.run()
+            execution = attempt.execution = self._execution(attempt)
+            execution.mark = mark
+            own = OwnTransaction(self._transacting, attempt, execution)
+            be_transactional(execution.running, own)
+            return execution.run()
         finally:
             self._end_child()
             # It has its mark until the outcome is stored: were that lost, it would run again.
@@ -168,14 +177,29 @@ class Performer:
 
     def _hand_over(self, attempt: RunningAttempt, ending: Ending) -> bool:
         """Have an outcome written, unless the attempt was given up. Return whether it was not."""
-        if self._attempts.end(attempt):
+        is_ours = self._attempts.end(attempt)
+        settled = attempt.execution.settled if attempt.execution else None
+        if is_ours and settled is None:
             self._committer.hand_over(ending)
             return True
         if ending.mark is not None:
             self._marks.end(ending.mark)
+        if is_ours:
+            self._tell_of_rest(settled, ending.raised)
+            return True
         with about(attempt.job):
             logger.warning("%r has ended after it was given up; that changes nothing.", attempt.job)
         return False
+
+    def _tell_of_rest(self, settled: Ending | None, raised: BaseException | None) -> None:
+        """Tell what a task raised after its transaction was committed; that changes nothing."""
+        if settled is None or settled.stands is None or raised is None:
+            return
+        with about(settled.job):
+            logger.error("%r has ended, and raised after that.", settled.stands, exc_info=raised)
+        self._announcer.tell(
+            signals.job_failed, job=settled.stands, error=raised, attempt=settled.attempt
+        )
 
     def _execution(self, attempt: RunningAttempt) -> Execution:
         job = attempt.job

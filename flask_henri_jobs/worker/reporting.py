@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import typing as t
 
 from .. import signals
@@ -47,6 +48,7 @@ class Reporter:
         self._steady = steady
         self._news: queue.SimpleQueue[Track] = queue.SimpleQueue()
         self._due: dict[str, Track] = {}
+        self._writing = threading.Lock()
         self._next_at = 0.0
         self._is_idle = False
         self._loop = Loop("henri-jobs-reporter", self.round)
@@ -66,6 +68,12 @@ class Reporter:
             self._is_idle = False
             self._loop.wake()
 
+    def hold_back(self, track: Track) -> None:
+        """Write no progress of a job from here on; one that is being written is, by then (X2)."""
+        track.is_held = True
+        with self._writing:
+            pass
+
     def round(self) -> float:
         """Write what is new, if it is time. Return the seconds until there may be more to do."""
         # Before the look: what comes in after it finds the loop idle, and wakes it.
@@ -78,7 +86,8 @@ class Reporter:
             return wait
         self._take_news()
         if self._due:
-            self._write()
+            with self._writing:
+                self._write([track for track in self._due.values() if not track.is_held])
             self._next_at = self._steady() + EVERY_SECONDS
         return 0.0
 
@@ -89,14 +98,17 @@ class Reporter:
             self._due[track.job.row["_id"]] = track
         self._due = {job_id: track for job_id, track in self._due.items() if not track.has_ended}
 
-    def _write(self) -> None:
+    def _write(self, tracks: list[Track]) -> None:
+        if not tracks:
+            return
         now = self._now()
-        taken = [(track, track.take()) for track in self._due.values()]
+        taken = [(track, track.take()) for track in tracks]
         with self._outages.asking():
             stood = self._leases.report(
                 [(track.job, progress.stored(now)) for track, progress in taken]
             )
-        self._due = {}
+        for track in tracks:
+            del self._due[track.job.row["_id"]]
         for (track, progress), job in zip(taken, stood, strict=True):
             if job is not None:
                 track.wrote(progress)

@@ -37,6 +37,7 @@ from .scheduling import Scheduling
 from .strangers import Strangers
 from .telling import tell
 from .threads import Threads
+from .transacting import Transacting
 from .turnstile import Turnstile
 
 if t.TYPE_CHECKING:
@@ -185,7 +186,7 @@ class Runner:
         self._reporter = Reporter(store.leases, self._announcer, self._outages, store.clock.now)
 
     def _make_what_performs(self) -> None:
-        store = self._store
+        store, is_said = self._store, bool(self._tasks.transactional())
         self._performer = Performer(
             self._app,
             self._tasks,
@@ -203,6 +204,17 @@ class Runner:
             turnstile=self._turnstile,
             outages=self._outages,
             aftermath=self._aftermath,
+            transacting=Transacting(
+                transactions=store.job_transactions,
+                holdings=self._holdings,
+                keeper=self._keeper,
+                reporter=self._reporter,
+                attempts=self._attempts,
+                committer=self._committer,
+                outages=self._outages,
+                marks=self._post.marks,
+                warning=None if is_said else self._settings.outlasted_by_transactions,
+            ),
             on_stuck=self._lose_thread,
         )
 

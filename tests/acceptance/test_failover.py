@@ -90,7 +90,8 @@ def falls_silent(_deployment: Deployment, _primary: int, wire: Proxy) -> None:
 def test_the_primary(wired: Wired, tmp_path: Path, loss: Loss) -> None:
     """W10, Q11: The primary steps down, is killed, is cut off, or swallows its replies. What was
     acknowledged is done, at the first attempt and by the same process; a job is done at most ten
-    seconds after there is another primary, and one line tells of the end of the outage."""
+    seconds after there is another primary. At most one line tells of the outage, and one of its
+    end."""
     deployment, wires = wired
     output = tmp_path / "output"
     with (
@@ -107,6 +108,7 @@ def test_the_primary(wired: Wired, tmp_path: Path, loss: Loss) -> None:
         with Enqueuing(app) as enqueuing:
             wait_until(lambda: stored.count_documents({"state": "done"}) > 50, "some quick ones")
             primary = deployment.members.index(deployment.primary)
+            said_before = output.read_text()
 
             loss(deployment, primary, wires[primary])
             wait_until(lambda: has_other_primary(deployment, primary), "another primary")
@@ -121,18 +123,18 @@ def test_the_primary(wired: Wired, tmp_path: Path, loss: Loss) -> None:
             lambda: stored.count_documents({"state": {"$ne": "done"}}) == 0,
             f"all to be done; {output}",
         )
+        # Where every question was put to the next primary in time, there is nothing to say.
+        said = output.read_text().removeprefix(said_before).splitlines()
         print(
             f"{loss.__name__}: {len(everything)} acknowledged, {enqueuing.refused} refused,"
-            f" the first done after {until_first:.1f} s"
+            f" the first done after {until_first:.1f} s, {len(said)} lines"
         )
         assert everything <= set(stored.distinct("_id"))
         assert stored.distinct("attempts") == [1]
         assert stored.distinct("history") == ["[]"]
         assert runners.distinct("pid") == [runner]
         assert until_first < MOST_UNTIL_FIRST
-        said = output.read_text()
-        assert said.count(DOWN) == said.count(UP), said
-        assert "Traceback" not in said, said
+        assert [line[: len(DOWN)] for line in said] in ([], [DOWN, UP[: len(DOWN)]]), said
 
 
 def has_other_primary(deployment: Deployment, former: int) -> bool:

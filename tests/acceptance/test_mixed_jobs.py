@@ -31,7 +31,7 @@ TESTS = Path(mixed_app.__file__).parent
 LONG, SHORT = 8, 1_000
 LONGEST_WAIT = 0.25
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.undisturbed]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ if t.TYPE_CHECKING:
 TESTS = Path(fleet_app.__file__).parent
 WORKERS = 3
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.undisturbed]
 
 Document: t.TypeAlias = dict[str, t.Any]
 

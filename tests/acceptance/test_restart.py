@@ -15,7 +15,7 @@ from working import fleet, kill, worker_of
 if t.TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.undisturbed]
 
 JOBS, THREADS = 500, 5
 MOST_SECONDS = 15.0

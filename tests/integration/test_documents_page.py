@@ -15,6 +15,7 @@ from flask_henri_jobs import Batch, HenriJobs, Job, current_job
 from flask_henri_jobs.building import BatchOptions
 from flask_henri_jobs.job import Field
 from flask_henri_jobs.queues import QueueTurns
+from flask_henri_jobs.store.transactions import TransactionRaced
 from flask_henri_jobs.store.wish import Wish
 from mongod import wait_until
 
@@ -150,6 +151,12 @@ def _live(jobs: HenriJobs, look: t.Callable[[], None]) -> None:
         jobs.batches.cancel(batch_id)
         look()
 
+    @jobs.task(name="conflict")
+    def conflict() -> None:
+        with current_job.transaction():
+            raise TransactionRaced("Somebody was quicker.")
+
+    conflict.delay()
     jobs.pause(queue="elsewhere")
     record.using(tags=("order:42",)).delay()
     _lose_one(jobs)

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, Phase, assume, settings, strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 from faults import faulty_client
+from flask_henri_jobs.cancelling import cancel
 from flask_henri_jobs.errors import JobBusy
 from flask_henri_jobs.job import DEAD, PENDING, RUNNING
 from flask_henri_jobs.store.filters import JobFilter
-from queue_machine import QueueMachine, picks, runners
+from queue_machine import QueueMachine, picks, runners, seldom
 from queue_model import LIVE, Known
 from queue_runner import QUEUES, STUCK_SECONDS, TASKS, declared
 
@@ -20,6 +21,14 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
 MINUTES_TO_THE_END = 30
+
+TENANT = "acme"
+
+PAUSABLE = [
+    *(("queue", queue) for queue in QUEUES),
+    *(("task", task) for task in TASKS),
+    ("tenant", TENANT),
+]
 
 CHECKS = (HealthCheck.too_slow, HealthCheck.filter_too_much)
 """Every step waits for a server, and some find nothing to do."""
@@ -50,11 +59,22 @@ class Queue(QueueMachine):
         wait=st.sampled_from([0, 0, 10]),
         on_conflict=st.sampled_from(["return", "replace"]),
         is_member=st.booleans(),
+        has_tenant=seldom,
     )
     def enqueue(
-        self, at: int, task: str, n: int, on_conflict: str, is_member: bool, **options: t.Any
+        self,
+        at: int,
+        task: str,
+        n: int,
+        on_conflict: str,
+        is_member: bool,
+        has_tenant: bool = False,
+        **options: t.Any,
     ) -> None:
         batch = self.open[-1] if self.open and is_member else None
+        if has_tenant and batch is None and task != "once":
+            # Of a batch all are its tenant's, and one tenant does not share another's unique key.
+            options["tenant"] = TENANT
         holder = self.model.holder_of(f"once:{n}" if task == "once" else None)
         job = self.runners[at].enqueue(task, n, batch, on_conflict=on_conflict, **options)
         assert job.created == (holder is None)
@@ -88,6 +108,26 @@ class Queue(QueueMachine):
             self.runners[at].batches.cancel(batch)
         if batch not in self.model.finished:
             self._is_cancelled(batch)
+
+    @rule(at=runners, pick=picks)
+    def cancel(self, at: int, pick: int) -> None:
+        """Cancel a job by its id: it ends where it waits, and is told to where it runs."""
+        job = self._any(pick)
+        with self.app.app_context():
+            cancel(self.runners[at].state, job.id, lambda callback: callback)
+        job.cancelled()
+
+    @rule(at=runners, what=st.sampled_from(PAUSABLE))
+    def pause(self, at: int, what: tuple[str, str]) -> None:
+        self.runners[at].store.pauses.add(*what)
+        self.model.paused.add(what)
+
+    @precondition(lambda self: self.model.paused)
+    @rule(at=runners, pick=picks)
+    def resume(self, at: int, pick: int) -> None:
+        what = sorted(self.model.paused)[pick % len(self.model.paused)]
+        assert self.runners[at].store.pauses.remove(*what) is not None
+        self.model.paused.remove(what)
 
     @rule(at=runners, pick=picks)
     def retry(self, at: int, pick: int) -> None:
@@ -125,6 +165,8 @@ class Queue(QueueMachine):
         with self.app.app_context():
             for batch in self.open:
                 batch.seal()
+        while self.model.paused:
+            self.resume(at=0, pick=0)
         self.holds()
         for _ in range(MINUTES_TO_THE_END):
             if not self.model.in_state(*LIVE) and not self._rows("_limits") and self._all_over():

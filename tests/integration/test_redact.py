@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
 import logging
 import typing as t
 
 import pytest
+from blinker import NamedSignal
 
-from flask_henri_jobs import ConfigError, HenriJobs, UniqueKeyTaken, current_job
+from flask_henri_jobs import ConfigError, HenriJobs, Snooze, UniqueKeyTaken, current_job, signals
+from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.testing import ManualJobs
+from flask_henri_jobs.worker.losses import Loss, Losses
+from mongod import wait_until
 
 if t.TYPE_CHECKING:
     from flask import Flask
@@ -189,3 +196,68 @@ def test_arguments_of_any_name(jobs: HenriJobs) -> None:
 
     job: Job = record.delay(email=SECRET)
     assert job.to_dict()["args"] == {"email": "[redacted]"}
+
+
+def test_signals(app: Flask, jobs: HenriJobs) -> None:
+    """Whatever comes with a signal, of which every one is sent here, tells no redacted value in its
+    ``repr``; nor does a job, however it is looked at there."""
+    heard: dict[str, list[str]] = {}
+
+    @jobs.task(name="mail", redact=("email",), unique="email", max_attempts=2, backoff=AT_ONCE)
+    def mail(email: str, how: str = "") -> None:
+        if how == "progresses":
+            current_job.set_progress(1, message=f"to {email}")
+            wait_until(lambda: bool(heard["job_progressed"]), "the progress to be told")
+        if how == "snoozes":
+            raise Snooze("1h")
+        if how == "fails":
+            raise LookupError("no mailbox")
+        if how == "is lost":
+            given_up = {"claim_token": "another runner's"}
+            jobs.database["henri_jobs"].update_one({"_id": current_job.id}, {"$set": given_up})
+
+    @jobs.task(name="tell", redact=("email",))
+    def tell(batch: dict[str, t.Any], email: str) -> None: ...
+
+    with contextlib.ExitStack() as stack:
+        for name, signal in all_signals().items():
+            hear = functools.partial(note, heard.setdefault(name, []))
+            stack.enter_context(signal.connected_to(hear, app))
+        for number, how in enumerate(["progresses", "snoozes", "fails", "is lost"]):
+            mail.delay(f"{number}.{SECRET}", how)
+        jobs.cancel(mail.using(wait="1h").delay(f"cancelled.{SECRET}").id)
+        jobs.delete(mail.using(wait="1h").delay(f"deleted.{SECRET}").id)
+        with jobs.batch(callback=tell, callback_args={"email": SECRET}) as batch:
+            batch.add(mail, email=f"member.{SECRET}")
+        jobs.schedules.add("daily", task="mail", every="1h", args={"email": f"daily.{SECRET}"})
+        jobs.database["henri_jobs_schedules"].update_one({}, {"$set": {"next_run_at": 1}})
+        jobs.run_worker(once=True)
+        mail.delay(f"recovered.{SECRET}")
+        recover(app, jobs)
+
+    assert {name for name, told in heard.items() if not told} == set()
+    assert SECRET not in "".join(itertools.chain(*heard.values()))
+
+
+AT_ONCE = {"base": "0s"}
+
+
+def all_signals() -> dict[str, NamedSignal]:
+    """Return every signal that there is, by its name."""
+    return {name: one for name, one in vars(signals).items() if isinstance(one, NamedSignal)}
+
+
+def note(told: list[str], _app: Flask, **facts: t.Any) -> None:
+    """Write down how everything reads that comes with a signal."""
+    for fact in facts.values():
+        told += [repr(fact), str(fact), repr([fact]), repr({"fact": fact})]
+
+
+def recover(app: Flask, jobs: HenriJobs) -> None:
+    """Put back a job whose runner's process has died."""
+    store = jobs.state.store
+    store.claims.look_again()
+    [job] = store.claims.take(Wish(runner="host:1:gone", at_most=1))
+    losses = Losses(app, lambda: store, lambda: None)
+    losses.add(Loss(runner="host:1:gone", begun=[job.id], reason="was killed", suspect=True))
+    losses.finish(10)

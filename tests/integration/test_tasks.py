@@ -445,7 +445,7 @@ def test_behind_a_transaction(make_app: Callable[..., Flask]) -> None:
 
     It may be stored then, and enqueueing again under the id that the error has is safe.
     """
-    app = make_app(HENRI_JOBS_ENQUEUE_TIMEOUT="500ms")
+    app = make_app(HENRI_JOBS_ENQUEUE_TIMEOUT="1s")
     jobs = HenriJobs(app)
     with app.app_context(), jobs.client.start_session() as session:
         session.start_transaction()

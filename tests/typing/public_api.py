@@ -41,6 +41,7 @@ def add(a: int, b: int = 2) -> int:
     unique=("user_id", "subject"),
     expires="10m",
     store_result=True,
+    transactional=True,
     keep_logs=50,
     redact=("subject",),
     backoff={"base": "5s", "factor": 4, "max": timedelta(hours=1), "jitter": 0.15},
@@ -53,6 +54,10 @@ def mail(user_id: int, *, subject: str = "Hello") -> None:
     t.assert_type(current_job.attempt, int)
     t.assert_type(current_job.due_at, datetime)
     current_job.set_progress(1, total=2.5, message="half")
+    with current_job.transaction() as tx:
+        jobs.database.orders.insert_one({"_id": 1}, session=tx)
+        tx.result = 1
+    t.assert_type(current_job.run_in_transaction(lambda tx: len(tx.session_id)), int)
     if current_job.attempt > 2:
         raise Discard("nobody there")
     if user_id < 0:

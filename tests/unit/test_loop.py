@@ -127,33 +127,75 @@ def ask(outages: Outages, answers: bool) -> None:
             raise StoreUnavailable("No server.")
 
 
+DOWN = "The database is away; everything is tried again. No server."
+UP = "The database answers again."
+
+
+class Seconds:
+    """A steady clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records]
+
+
 def test_an_outage_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """W10: However many questions fail, one line says that the database is away, one that it
     is back."""
-    outages = Outages()
+    outages = Outages(seconds := Seconds())
 
     for answers in (True, False, False, False, True, True):
         ask(outages, answers)
+        seconds.now += 1
 
-    assert [record.getMessage() for record in caplog.records] == [
-        "The database is away; everything is tried again. No server.",
-        "The database answers again.",
-    ]
+    assert said(caplog) == [DOWN, UP]
+
+
+def test_a_server_that_shuts_down(caplog: pytest.LogCaptureFixture) -> None:
+    """W10: One that refuses a question and answers the next on its way out is not said to be
+    back; one that was away for a moment is, a little later."""
+    outages = Outages(seconds := Seconds())
+
+    for answers in (False, True, True, False):
+        ask(outages, answers)
+        seconds.now += 0.1
+        assert outages.is_on != answers
+    assert said(caplog) == [DOWN]
+    seconds.now += 60
+    ask(outages, answers=True)
+    assert said(caplog) == [DOWN, UP]
+
+    for wait in (0.0, 0.5, 1.0):
+        seconds.now += wait
+        ask(outages, answers=wait > 0)
+    assert said(caplog) == [DOWN, UP, DOWN, UP]
 
 
 def test_an_answer_to_an_earlier_question_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     """W10: An answer that was under way when the database went does not say that it is back, nor
     an error from before its return that it went again."""
-    outages = Outages()
+    outages = Outages(seconds := Seconds())
 
     with outages.asking():
+        seconds.now += 5
         ask(outages, answers=False)
-    assert len(caplog.records) == 1
+        seconds.now += 5
+    assert said(caplog) == [DOWN]
+    assert outages.is_on
 
     with contextlib.suppress(StoreUnavailable), outages.asking():
+        seconds.now += 5
         ask(outages, answers=True)
+        seconds.now += 5
         raise StoreUnavailable("late")
-    assert len(caplog.records) == 2
+    assert said(caplog) == [DOWN, UP]
+    assert not outages.is_on
 
 
 def test_a_tolerated_outage(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flask_henri_jobs.backoff import Backoff
-from flask_henri_jobs.errors import Discard, JobCancelled, JobTimeout, Retry, Snooze
+from flask_henri_jobs.errors import (
+    Discard,
+    JobCancelled,
+    JobTimeout,
+    Retry,
+    Snooze,
+    TransactionAborted,
+)
 from flask_henri_jobs.job import Job
 from flask_henri_jobs.outcome import (
     MOST_MESSAGE_BYTES,
@@ -260,3 +267,23 @@ def test_policy_without_a_backoff() -> None:
 
     assert isinstance(outcome, Again)
     assert 0 < outcome.run_at - NOW <= 5000
+
+
+@pytest.mark.parametrize("before", [None, 0, 4, 9, 10])
+def test_aborted_transaction(before: int | None) -> None:
+    """X2: an abort costs no attempt, ten times; then the task has failed of what aborted it."""
+    row = {"_id": "a", "attempts": 3, "max_attempts": 3, "aborted_transactions": before}
+    job = Job({name: value for name, value in row.items() if value is not None})
+    raised = TransactionAborted(ValueError("conflict"), "conflict")
+
+    outcome = decide(job, Attempt(at=NOW, duration=20, raised=raised), POLICY)
+
+    if before == 10:
+        assert isinstance(outcome, Dead)
+        assert outcome.failure.message == "ValueError: conflict"
+    else:
+        assert isinstance(outcome, Again)
+        times = (before or 0) + 1
+        assert outcome.aborted == times
+        usual = min(100 * 2 ** (times - 1), 10_000)
+        assert usual / 2 <= outcome.run_at - NOW <= usual * 1.5

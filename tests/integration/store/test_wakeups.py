@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import typing as t
+import weakref
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import InvalidOperation
 
 from faults import CLOSED, failing, faulty_client
 from flask_henri_jobs.store.connection import Connection
@@ -190,6 +193,28 @@ def test_many_jobs_ring_for_the_first_of_each_queue(
     wait_until(lambda: len(queues_rung(rings)) == 2, "two rings")
     due = {ring["queue"]: ring["run_at"] - now() for ring in rings.find({"queue": {"$gt": ""}})}
     assert due == {"q0": 902, "q1": 901}
+
+
+def test_a_ring_ahead_of_its_job(
+    wakeups: Wakeups, rings: Collection[Document], now: Now, seconds: Seconds
+) -> None:
+    """W3: Runners are woken for a job while it is stored: not where that would wait for an answer,
+    nor for one that is not due or whose key may be held. The ring after it is left out, unless it
+    took longer to store than those who were woken look for."""
+    due = {"queue": "mail", "run_at": now()}
+    wakeups.ring_ahead(due)
+    assert queues_rung(rings) == []
+    wakeups.ring("other")
+
+    wakeups.ring_ahead(due | {"run_at": now() + 1})
+    wakeups.ring_ahead(due | {"unique_key": "a"})
+    wakeups.ring_ahead(due)
+    wakeups.ring_for([due])
+    seconds.now += 2 * BURST_SECONDS
+    wakeups.ring_for([due])
+
+    wait_until(lambda: len(queues_rung(rings)) == 3, "three rings")
+    assert queues_rung(rings) == ["other", "mail", "mail"]
 
 
 def test_one_ring_a_minute_is_acknowledged(
@@ -450,3 +475,36 @@ def test_a_user_who_may_use_nothing_but_jobs(
             listener.has_opened()
 
     assert caplog.text.count("the database user may not use it") == 1
+
+
+def test_clients_that_have_listened(mongo_uri: str, database_name: str) -> None:
+    """A process that listens now and then holds on to no client that it has done with."""
+    connection = Connection(MongoClient(mongo_uri), database_name, "henri_jobs", mongo_uri)
+    kept = []
+    for _ in range(3):
+        with connection.listening_client() as client:
+            assert client is not None
+            client.admin.command("ping")
+            kept.append(weakref.ref(client))
+        del client
+    connection.close()
+
+    gc.collect()
+    assert [client() for client in kept] == [None, None, None]
+
+
+def test_closed_while_it_listens(mongo_uri: str, database_name: str) -> None:
+    """A process may be done with the database while a cursor of its listening thread is open."""
+    connection = Connection(MongoClient(mongo_uri), database_name, "henri_jobs", mongo_uri)
+    with connection.listening_client() as client:
+        assert client is not None
+        collection = client[database_name]["numbers"]
+        collection.insert_many({"number": number} for number in range(5))
+        cursor = collection.find(batch_size=2)
+        next(cursor)
+        connection.close()
+        # What its end leaves to do, the client does when it is closed.
+        del cursor
+
+    with pytest.raises(InvalidOperation):
+        collection.find_one()

@@ -10,6 +10,7 @@ import pytest
 from pymongo import MongoClient
 
 from faults import APP_NAME, CLOSED, failing
+from flask_henri_jobs.outcome import Done
 from flask_henri_jobs.store.wish import Wish
 from flask_henri_jobs.worker import keeper as keeping
 from flask_henri_jobs.worker.attempts import Attempts
@@ -244,6 +245,28 @@ def test_a_claim_that_is_gone_while_it_runs(
     keeper.round()
 
     assert holdings.not_cancelled() == [jobs[2]]
+
+
+def test_an_outcome_beside_a_heartbeat(
+    keeper: Keeper,
+    store: Store,
+    claim: Callable[[int], list[Job]],
+    seconds: Seconds,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A job whose outcome is stored while heartbeats are written was taken over by nobody."""
+    job, other = claim(2)
+    seconds.now += HEARTBEAT
+    assert store.outcomes.write(job, Done(at=store.clock.now(), duration=1)) is not None
+    keeper.round()
+    assert not caplog.records
+
+    store.leases.recover_from("host:1:us", "was killed", [other.id])
+    seconds.now += HEARTBEAT
+    keeper.round()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"The claim of {other!r} is gone: another runner has the job."
+    ]
 
 
 def test_heartbeats_go_on_after_an_outage(

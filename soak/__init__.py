@@ -1,0 +1,1 @@
+"""``make soak``: mixed load on workers that are killed; what grows, and what is lost."""

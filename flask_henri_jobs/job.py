@@ -15,6 +15,8 @@ from .redaction import concealed_row
 if t.TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .rate import Start
+
 Document: t.TypeAlias = dict[str, t.Any]
 T = t.TypeVar("T")
 
@@ -186,7 +188,7 @@ class Job:
     UTC, by the database server's clock.
     """
 
-    __slots__ = ("_rows", "created", "permit", "row")
+    __slots__ = ("_rows", "created", "permit", "row", "start")
 
     id = Field("_id", _text)
     name = Field("name", _text)
@@ -243,6 +245,8 @@ class Job:
         """False where an enqueue was handed a job that was there already (Q7)."""
         self.permit = permit
         """The permit that its runner holds for it, while it holds one (L2)."""
+        self.start: Start | None = None
+        """The start that its runner has counted for it, where its task has a rate (X4)."""
         self._rows = rows
 
     @property

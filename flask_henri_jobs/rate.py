@@ -77,6 +77,18 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """A start that is counted.
+
+    :param slot: The id of what stands for it.
+    :param until: The steady seconds until which the job may begin under it.
+    """
+
+    slot: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """What holds back the jobs of one group, whose key is ``group`` or ``group:value``.
 

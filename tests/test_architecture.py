@@ -66,6 +66,7 @@ store.inbox
 store.inbox_in_transaction
 store.permits
 store.pauses
+store.seen_slots
 store.rates
 store.candidates
 store.suspects

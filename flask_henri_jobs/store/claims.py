@@ -85,6 +85,7 @@ class Claims:
                 jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
                 self.spread.went(asked=len(rows), won=len(jobs))
                 self._return_unused(choice.permits, jobs, token)
+                self.limited.count_starts(jobs, wish)
             if choice.starts:
                 wish.queues.take({job.id: choice.starts[job.id] for job in jobs})
             return jobs

@@ -14,6 +14,7 @@ from ..queues import Start
 from ..rate import group_of, lane_of
 from .documents import is_due
 from .pauses import not_held
+from .rates import Wanted
 from .starts import Starts
 from .waiting_keys import Sieve
 
@@ -23,6 +24,7 @@ if t.TYPE_CHECKING:
     from pymongo.collection import Collection
 
     from ..clock import Moment
+    from ..job import Job
     from ..pause import Paused
     from ..rate import Lane
     from .permits import Permits
@@ -124,6 +126,20 @@ class LimitedWork:
         wanted = [(key, slot, row["_id"]) for slot in slots[:1]]
         return self.permits.take(wanted, runner=wish.runner, token=token) or None
 
+    def count_starts(self, jobs: Sequence[Job], wish: Wish) -> None:
+        """Count a start for each claimed job whose task has a rate, as far as there are any (X4).
+
+        They are counted after the claim: a job that others took would have spent one.
+        """
+        wanted = [
+            Wanted(lane.rate_bucket(job.concurrency_key), lane.rate, job)
+            for job in jobs
+            if (lane := wish.lanes.get(job.name)) is not None and lane.rate is not None
+        ]
+        starts = self.rates.take(wanted) if wanted else {}
+        for one in wanted:
+            one.job.start = starts.get(one.job.row["_id"])
+
     def adopt(self, ids: Sequence[str], group: str, now: Moment) -> None:
         """Give waiting jobs of a limited task that have no key the group's own bucket (L5).
 
@@ -186,6 +202,7 @@ class LimitedWork:
             # Where many keys are full, few questions get past them.
             at_once *= 2
             slots |= self._slots([head for head in asked if head.key not in slots], wish)
+            starts.look_at(head.key for head in asked if slots[head.key])
             # A key that waits in several queues has one line in each, and its slots once.
             lines += [
                 (head, slots[head.key])

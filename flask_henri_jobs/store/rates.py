@@ -1,25 +1,29 @@
 """The ``rates`` collection: a log of the starts of each bucket, which bounds the next ones (X4).
 
-A bucket has a slot for each start that its rate allows in its window. A start takes the slot that
-was taken the longest ago, if that is a whole window ago by the server's clock, so that no window
-holds more starts than there are slots.
+A bucket has a slot for each start that its rate allows in its window. A start takes a slot that was
+taken a whole window ago or longer, by the server's clock, so that no window holds more starts than
+there are slots. A slot is made as it is taken for the first time: one that is not there is free.
 """
 
 from __future__ import annotations
 
+import random
 import typing as t
+from collections import defaultdict
 from dataclasses import dataclass, field
 
-from pymongo import ReturnDocument
+from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError
 
 from ..clock import Moment, steady_seconds
 from ..limit import slot_id
+from ..rate import Start
 from .connection import answering
 from .indexes import Index
+from .seen_slots import NEVER, SeenSlots
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from pymongo.collection import Collection
 
@@ -31,38 +35,40 @@ IDLE = Index("fhj_idle", {"idle_at": 1}, {"expireAfterSeconds": 0})
 """The server deletes the slots that nobody has used for long: one that is not there is free."""
 
 IDLE_MS = 86_400_000
-FEWEST_SLOTS = 16
 WHOLE_SECONDS = 60.0
 """For how long a bucket is known to have all its slots."""
 
-SEEN_SECONDS, MOST_SEEN = 0.2, 100
-"""For how long, and how many at most, starts are held to be free that were seen to be."""
+ALONE_SECONDS, SHARED_SECONDS = 60.0, 0.2
+"""For how long what was seen of a bucket holds: where nobody else takes from it, and where others
+were seen to do so within the last minute."""
 
-MARGIN_MS = 2
+MOST_SEEN, MOST_BUCKETS_SEEN, MOST_BUCKETS_SPENT = 100, 500, 10_000
+MOST_TRIES = 3
+
+MARGIN_MS = 5
 """By so much this process's idea of the server's time may be wrong."""
 
 SHORTEST_WAIT = 0.005
-MOST_BUCKETS_SEEN = 10_000
 _DUPLICATE = 11000
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """A start that is counted.
+class Wanted(t.NamedTuple):
+    """A job that is to begin, and what it is counted by."""
 
-    :param until: The steady seconds until which the job may begin under it.
-    """
-
-    slot: str
-    until: float
+    bucket: str
+    rate: Rate
+    job: Job
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The starts of a bucket that were seen to be free, less those that were taken here since."""
+class _Try(t.NamedTuple):
+    """A slot that is taken for a job, if nobody else has it."""
 
-    free: int
-    until: float
+    slot: int
+    wanted: Wanted
+
+    @property
+    def id(self) -> str:
+        return slot_id(self.wanted.bucket, self.slot)
 
 
 @dataclass(slots=True)
@@ -72,20 +78,22 @@ class Rates:
     rates: Collection[Document]
     now: Callable[[], Moment]
     steady: Callable[[], float] = steady_seconds
-    _spent_until: dict[str, float] = field(default_factory=dict)
+    random: Callable[[Sequence[int], int], list[int]] = random.sample
+    _seen: dict[str, SeenSlots] = field(default_factory=dict)
+    _shared_until: dict[str, float] = field(default_factory=dict)
     _whole_until: dict[str, float] = field(default_factory=dict)
-    _seen: dict[str, _Seen] = field(default_factory=dict)
-    _soonest: float = float("inf")
+    _spent_until: dict[str, float] = field(default_factory=dict)
+    _soonest: float = NEVER
 
     INDEXES: t.ClassVar[tuple[Index, ...]] = (TAKEN, IDLE)
 
     def begin_look(self) -> None:
         """Forget which spent buckets the last look met."""
-        self._soonest = float("inf")
+        self._soonest = NEVER
 
     def look_again(self) -> None:
         """Forget what is known of buckets."""
-        for known in (self._spent_until, self._whole_until, self._seen):
+        for known in (self._seen, self._shared_until, self._whole_until, self._spent_until):
             known.clear()
 
     def look_in(self) -> float:
@@ -103,122 +111,196 @@ class Rates:
         self._soonest = min(self._soonest, until)
         return True
 
+    def look(self, buckets: Mapping[str, Rate], at_most: int) -> None:
+        """See what is free of some buckets, in one question for all of which that is not known.
+
+        :param at_most: So many starts of each are of use.
+        """
+        unknown = {
+            bucket: rate
+            for bucket, rate in buckets.items()
+            if not self.is_spent(bucket) and not self._is_known(bucket, at_most)
+        }
+        if unknown:
+            if len(self._seen) + len(unknown) > MOST_BUCKETS_SEEN:
+                self._seen.clear()
+            self._read(unknown, at_most)
+
     def free(self, bucket: str, rate: Rate, at_most: int) -> int:
         """Return how many starts of a bucket are free now, as far as that is asked.
 
-        It is asked of the database where few of them are, and as others may have taken some since.
+        The database is asked only where it is not known from the last question, and what was
+        taken here since: others may have taken some.
         """
-        if self.is_spent(bucket):
-            return 0
-        seen = self._seen.get(bucket)
-        if seen is None or seen.free < at_most or seen.until <= self.steady():
-            seen = self._look_at(bucket, rate, max(at_most, min(rate.most, MOST_SEEN)))
-        return min(seen.free, at_most)
+        return len(self._free(bucket, rate, at_most))
 
-    def _look_at(self, bucket: str, rate: Rate, at_most: int) -> _Seen:
-        while True:
-            taken = self._oldest(bucket, rate, at_most)
-            free = sum(one + rate.window + MARGIN_MS <= self.now() for one in taken)
-            if free == at_most or not self._grow(bucket, rate):
+    def take(self, wanted: Sequence[Wanted]) -> dict[str, Start]:
+        """Count a start for each of some jobs; return them by the jobs' ids, as far as there are.
+
+        It is one round trip for all of them, where nobody else takes from the same buckets. A job
+        is to begin before its start's ``until``, or after :meth:`renew`.
+        """
+        starts: dict[str, Start] = {}
+        for _ in range(MOST_TRIES):
+            wanted = [one for one in wanted if one.job.row["_id"] not in starts]
+            tries = self._choose(wanted)
+            if not tries:
                 break
-        if free < len(taken):
-            self._note(bucket, taken[free] + rate.window, is_spent=not free)
-        if len(self._seen) >= MOST_BUCKETS_SEEN:
-            self._seen.clear()
-        seen = self._seen[bucket] = _Seen(free, self.steady() + SEEN_SECONDS)
-        return seen
+            starts |= self._stamp(tries)
+        else:
+            for one in wanted:
+                if one.job.row["_id"] not in starts:
+                    # Others take them faster, or this clock is ahead: that must not spin.
+                    self._note(one.bucket, self.now(), is_spent=True)
+        return starts
 
-    def take(self, bucket: str, rate: Rate, job: Job) -> Start | None:
-        """Count a start of a job, and return it; None where the rate is spent.
-
-        It is one round trip. The job is to begin before ``until``, or after :meth:`renew`.
-        """
+    def take_one(self, wanted: Wanted) -> Start | None:
+        """Count a start of one job, and return it; None where its rate is spent."""
+        if self.is_spent(wanted.bucket):
+            return None
         with answering("a rate"):
-            while True:
-                start = self._stamp(_oldest_free(bucket, rate), rate, job)
-                if start is not None or not self._grow(bucket, rate):
-                    break
-            seen = self._seen.get(bucket)
-            if start is None:
-                oldest = self._oldest(bucket, rate, 1)
-                self._note(bucket, oldest[0] + rate.window, is_spent=True)
-                self._seen.pop(bucket, None)
-            elif seen is not None:
-                seen.free -= 1
-            return start
+            return self.take([wanted]).get(wanted.job.row["_id"])
 
     def renew(self, start: Start, rate: Rate, job: Job) -> Start | None:
         """Count a start from now on that did not begin in time; None where it is another's now."""
         with answering("a rate"):
-            return self._stamp({"_id": start.slot, **_token(job)}, rate, job)
+            asked_at = self.steady()
+            ours = {"_id": start.slot, **_token(job)}
+            is_ours = self.rates.update_one(ours, [{"$set": _counted(rate)}]).matched_count
+        return Start(start.slot, asked_at + _patience(rate)) if is_ours else None
 
     def free_at(self, bucket: str, rate: Rate) -> Moment | None:
         """Return when the next start of a bucket is free; None where one is."""
         with answering("a rate"):
             slots = self.rates.count_documents(_slots(bucket, rate))
-            oldest = self._oldest(bucket, rate, 1)
-        if slots < rate.most or oldest[0] + rate.window <= self.now():
+            [*oldest] = self.rates.aggregate(_oldest(bucket, rate, 1))
+        if slots < rate.most or oldest[0]["taken_at"] + rate.window <= self.now():
             return None
-        return oldest[0] + rate.window
+        return int(oldest[0]["taken_at"]) + rate.window
 
-    def _stamp(self, which: Document, rate: Rate, job: Job) -> Start | None:
+    def _free(self, bucket: str, rate: Rate, at_most: int) -> list[int]:
+        """Return slots of a bucket that are free."""
+        self.look({bucket: rate}, at_most)
+        seen = self._seen.get(bucket)
+        if seen is None or self.is_spent(bucket):
+            return []
+        now = self.now() - MARGIN_MS
+        free = seen.free(now)
+        if len(free) < at_most:
+            self._note(bucket, seen.next_free_at(now), is_spent=not free)
+        return free[:at_most] if len(free) <= at_most else self._some(free, at_most, seen)
+
+    def _some(self, free: list[int], at_most: int, seen: SeenSlots) -> list[int]:
+        # Runners that choose at the same time choose different ones. Those that are not there yet
+        # are left for later: most buckets never use all of theirs.
+        there = [slot for slot in free if seen.taken[slot]]
+        others = free[len(there) :]
+        chosen = self.random(there, min(len(there), at_most))
+        return chosen + self.random(others, at_most - len(chosen))
+
+    def _is_known(self, bucket: str, at_most: int) -> bool:
+        seen = self._seen.get(bucket)
+        if seen is None or seen.until <= self.steady():
+            return False
+        now = self.now() - MARGIN_MS
+        return len(seen.free(now)) >= at_most or not seen.may_have_more(now)
+
+    def _read(self, buckets: Mapping[str, Rate], at_most: int) -> None:
+        most = max(at_most, MOST_SEEN)
+        first, *others = (_oldest(bucket, rate, most) for bucket, rate in buckets.items())
+        also = [{"$unionWith": {"coll": self.rates.name, "pipeline": one}} for one in others]
+        taken: dict[str, dict[int, Moment]] = {bucket: {} for bucket in buckets}
+        for row in self.rates.aggregate([*first, *also], batchSize=10_000):
+            taken[row["rate_key"]][int(row["slot"])] = int(row["taken_at"])
+        for bucket, rate in buckets.items():
+            seen = SeenSlots(taken[bucket], NEVER, rate.window, self._holds_until(bucket))
+            are_all = len(seen.taken) < most or rate.most == most
+            if not are_all:
+                seen.beyond = max(seen.taken.values())
+            self._add_missing(bucket, rate, seen, at_most, are_all=are_all)
+            self._seen[bucket] = seen
+
+    def _holds_until(self, bucket: str) -> float:
+        now = self.steady()
+        is_shared = self._shared_until.get(bucket, 0.0) > now
+        return now + (SHARED_SECONDS if is_shared else ALONE_SECONDS)
+
+    def _add_missing(
+        self, bucket: str, rate: Rate, seen: SeenSlots, at_most: int, *, are_all: bool
+    ) -> None:
+        """Add slots that are not there yet, and free for that."""
+        there: t.Collection[int] = seen.taken
+        if not are_all:
+            is_whole = self._whole_until.get(bucket, 0.0) > self.steady()
+            if is_whole or len(seen.free(self.now() - MARGIN_MS)) >= at_most:
+                return
+            there = self._slots_of(bucket, rate)
+        missing = sorted(set(range(rate.most)).difference(there))
+        if not missing:
+            self._whole_until[bucket] = self.steady() + WHOLE_SECONDS
+        elif len(missing) > MOST_SEEN:
+            missing = self.random(missing, MOST_SEEN)
+            seen.beyond = 0
+        seen.taken |= dict.fromkeys(missing, 0)
+
+    def _slots_of(self, bucket: str, rate: Rate) -> set[int]:
+        which = _slots(bucket, rate)
+        rows = self.rates.find(which, {"_id": False, "slot": True}, hint=TAKEN.name)
+        return {int(row["slot"]) for row in rows.batch_size(rate.most + 1)}
+
+    def _choose(self, wanted: Sequence[Wanted]) -> list[_Try]:
+        """Choose a free slot for each of some jobs, as far as there are any."""
+        by_bucket: dict[str, list[Wanted]] = defaultdict(list)
+        for one in wanted:
+            by_bucket[one.bucket].append(one)
+        tries: list[_Try] = []
+        for bucket, ones in by_bucket.items():
+            slots = self._free(bucket, ones[0].rate, len(ones))
+            tries += [_Try(slot, one) for slot, one in zip(slots, ones, strict=False)]
+        return tries
+
+    def _stamp(self, tries: Sequence[_Try]) -> dict[str, Start]:
         # Before the question: the server's time when it stamps is no earlier than this.
         asked_at = self.steady()
-        row = self.rates.find_one_and_update(
-            which,
-            [{"$set": {**_stamped(rate), **{k: {"$literal": v} for k, v in _token(job).items()}}}],
-            sort=[("taken_at", 1)],
-            projection={"_id": True},
-            return_document=ReturnDocument.AFTER,
-        )
-        if row is None:
-            return None
-        # The other half is for the way from here into the task.
-        return Start(row["_id"], asked_at + rate.leeway / 2000)
+        ours = self._written(tries)
+        now = self.now()
+        starts: dict[str, Start] = {}
+        for one in tries:
+            bucket, rate, job = one.wanted
+            if one.id not in ours:
+                self._shared_until[bucket] = self.steady() + ALONE_SECONDS
+                self._seen.pop(bucket, None)
+                continue
+            starts[job.row["_id"]] = Start(one.id, asked_at + _patience(rate))
+            if seen := self._seen.get(bucket):
+                seen.taken[one.slot] = now + rate.leeway
+        return starts
 
-    def _oldest(self, bucket: str, rate: Rate, at_most: int) -> list[Moment]:
-        """Return when the slots were taken that were taken the longest ago."""
-        rows = self.rates.find(
-            _slots(bucket, rate),
-            {"taken_at": True},
-            sort=[("taken_at", 1)],
-            hint=TAKEN.name,
-            limit=at_most,
-        )
-        return [int(row["taken_at"]) for row in rows]
+    def _written(self, tries: Sequence[_Try]) -> set[str]:
+        """Take slots, as far as they are free by the server's clock. Return which were."""
+        ids = {one.id: one.wanted.job for one in tries}
+        try:
+            done = self.rates.bulk_write([_update(one) for one in tries], ordered=False)
+            count = done.modified_count + done.upserted_count
+        except BulkWriteError as error:
+            # Another runner has made the same slot at the same time.
+            if any(refused["code"] != _DUPLICATE for refused in error.details["writeErrors"]):
+                raise
+            count = 0
+        if count == len(tries):
+            return set(ids)
+        rows = self.rates.find({"_id": {"$in": [*ids]}}, {"job_id": True, "token": True})
+        return {row.pop("_id") for row in rows if row | {} == row | _token(ids[row["_id"]])}
 
-    def _note(self, bucket: str, free_at: Moment, *, is_spent: bool) -> None:
+    def _note(self, bucket: str, free_at: float, *, is_spent: bool) -> None:
         """Note when the next start of a bucket is free."""
         wait = (free_at + MARGIN_MS - self.now()) / 1000
         until = self.steady() + max(SHORTEST_WAIT, wait)
         self._soonest = min(self._soonest, until)
         if is_spent:
+            if len(self._spent_until) >= MOST_BUCKETS_SPENT:
+                self._spent_until.clear()
             self._spent_until[bucket] = until
-
-    def _grow(self, bucket: str, rate: Rate) -> bool:
-        """Make more slots of a bucket, up to as many as its rate has. Return whether it did.
-
-        They are made as they are needed: most buckets never use all of theirs.
-        """
-        if self._whole_until.get(bucket, 0.0) > self.steady():
-            return False
-        found = self.rates.find(_slots(bucket, rate), {"slot": True})
-        missing = sorted(set(range(rate.most)) - {int(row["slot"]) for row in found})
-        if not missing:
-            self._whole_until[bucket] = self.steady() + WHOLE_SECONDS
-            return False
-        self._insert(bucket, missing[: max(FEWEST_SLOTS, rate.most - len(missing))])
-        return True
-
-    def _insert(self, bucket: str, slots: list[int]) -> None:
-        free: Document = {"rate_key": bucket, "taken_at": 0}
-        rows = [{"_id": slot_id(bucket, slot), "slot": slot, **free} for slot in slots]
-        try:
-            self.rates.insert_many(rows, ordered=False)
-        except BulkWriteError as error:
-            # Another runner makes the same ones, and has taken some by now.
-            if any(refused["code"] != _DUPLICATE for refused in error.details["writeErrors"]):
-                raise
 
 
 def _slots(bucket: str, rate: Rate) -> Document:
@@ -226,17 +308,40 @@ def _slots(bucket: str, rate: Rate) -> Document:
     return {"rate_key": bucket, "slot": {"$lt": rate.most}}
 
 
-def _oldest_free(bucket: str, rate: Rate) -> Document:
-    """Match the slots of a bucket that were taken a window ago or longer, by the server's clock."""
-    window_ago = {"$subtract": [_NOW, rate.window]}
-    return {**_slots(bucket, rate), "$expr": {"$lte": ["$taken_at", window_ago]}}
+def _oldest(bucket: str, rate: Rate, at_most: int) -> list[Document]:
+    """Return a pipeline to the slots that were taken the longest ago, by the index alone."""
+    return [
+        {"$match": _slots(bucket, rate)},
+        {"$sort": {"taken_at": 1}},
+        {"$limit": at_most},
+        {"$project": {"_id": 0, "rate_key": 1, "taken_at": 1, "slot": 1}},
+    ]
 
 
-def _stamped(rate: Rate) -> Document:
+def _update(one: _Try) -> UpdateOne:
+    """Return what takes a slot that was taken a window ago or longer, or was never made.
+
+    What an upsert is guarded by stands in the change itself: its filter takes no expressions.
+    """
+    bucket, rate, job = one.wanted
+    is_free = {"$lte": [{"$ifNull": ["$taken_at", 0]}, {"$subtract": [_NOW, rate.window]}]}
+    known = {"rate_key": bucket, "slot": one.slot, **_token(job)}
+    row = {"_id": "$_id", **{key: {"$literal": value} for key, value in known.items()}}
+    taken = {**row, **_counted(rate)}
+    change = {"$replaceWith": {"$cond": [is_free, taken, "$$ROOT"]}}
+    return UpdateOne({"_id": one.id}, [change], upsert=True)
+
+
+def _counted(rate: Rate) -> Document:
     return {
         "taken_at": {"$add": [_NOW, rate.leeway]},
         "idle_at": {"$add": ["$$NOW", rate.window + IDLE_MS]},
     }
+
+
+def _patience(rate: Rate) -> float:
+    # The other half is for the way from here into the task.
+    return rate.leeway / 2000
 
 
 def _token(job: Job) -> Document:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from ..rate import lane_of
 
 if t.TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ..rate import Lane
+    from ..rate import Lane, Rate
     from .rates import Rates
 
 
@@ -35,6 +35,15 @@ class Starts:
         """Whether a key is known to have no start free."""
         lane = lane_of(key, self.groups)
         return lane is not None and lane.is_rated and self.rates.is_spent(lane.rate_bucket(key))
+
+    def look_at(self, keys: Iterable[str]) -> None:
+        """See what is free for some keys, in one question for all that are not known."""
+        buckets: dict[str, Rate] = {}
+        for key in keys:
+            lane = lane_of(key, self.groups)
+            if lane is not None and lane.rate is not None:
+                buckets[lane.rate_bucket(key)] = lane.rate
+        self.rates.look(buckets, self.at_most)
 
     def has_one_for(self, key: str) -> bool:
         """Whether one more line of a key finds a start."""

@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from ..clock import steady_seconds
 from ..errors import StoreUnavailable
+from ..store.rates import Wanted
 from .loop import Wakeup
 
 if t.TYPE_CHECKING:
@@ -62,12 +63,17 @@ class Gate:
         return bool(paused) and paused.holds(job.row)
 
     def _has_start(self, job: Job) -> bool:
-        """Count the job's start, where its task has a rate. Return whether it may begin."""
+        """Whether the job may begin by its task's rate: its start is counted, with the claim or
+        now."""
         lane = self._lanes.get(job.name)
         if lane is None or lane.rate is None:
             return True
-        start = self._rates.take(lane.rate_bucket(job.concurrency_key), lane.rate, job)
+        start, job.start = job.start, None
+        if start is None:
+            # It was claimed alone, or others were faster.
+            wanted = Wanted(lane.rate_bucket(job.concurrency_key), lane.rate, job)
+            start = self._rates.take_one(wanted)
         while start is not None and steady_seconds() >= start.until:
-            # The answer was long in coming, and the start would be later than it was counted.
+            # The way here was long, and the start would be later than it was counted.
             start = self._rates.renew(start, lane.rate, job)
         return start is not None

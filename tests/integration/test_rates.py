@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import typing as t
 
 import pytest
+from pymongo import MongoClient
 
+from flask_henri_jobs import HenriJobs
 from flask_henri_jobs.errors import ConfigError
+from flask_henri_jobs.worker.runner import Runner
 from mongod import wait_until
+from plans import Recorder
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable
 
     from flask import Flask
 
-    from flask_henri_jobs import HenriJobs
     from flask_henri_jobs.job import Job
     from flask_henri_jobs.store.wish import Wish
     from integration.conftest import MakeApp
 
 WINDOW = 1.0
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
 
 
 @pytest.fixture
@@ -63,6 +72,37 @@ def test_the_next_begins_when_its_time_has_come(
     assert len(in_between) <= 3
     after = [job.refresh() for job in stored]
     assert {(job.attempts, len(job.history)) for job in after} == {(1, 0)}
+
+
+def test_a_start_is_one_round_trip_more(
+    make_app: MakeApp, mongo_uri: str, recorder: Recorder
+) -> None:
+    """X4: a run of rated starts sends one question more for each at most, its first use of the
+    bucket and the moments when the rate is spent included."""
+    app = make_app()
+    jobs = HenriJobs(app, client=lambda: MongoClient(mongo_uri, event_listeners=[recorder]))
+
+    @jobs.task(name="rated", rate="50/s")
+    def rated() -> None: ...
+
+    with app.app_context():
+        rated.delay_many([{}] * 100)
+        state = jobs.state
+        runner = Runner(app, jobs.tasks, state.store, state.settings, threads=4)
+        worker = threading.Thread(target=runner.run)
+        worker.start()
+        wait_until(lambda: jobs.count(state="done") == 100, "all of them")
+        runner.stop()
+        worker.join(20)
+        history = [job.attempts for job in jobs.list(state="done", limit=100)]
+        state.client.close()
+
+    asked = [one for one in recorder.commands if "henri_jobs_rates" in one.values()]
+    looks = [one for one in asked if "update" not in one]
+    assert history == [1] * 100
+    assert len(asked) <= 100
+    # One at the first use, and few where the rate was spent.
+    assert len(looks) <= 8
 
 
 def test_each_key_has_its_own(jobs: HenriJobs) -> None:

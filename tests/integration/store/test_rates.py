@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +11,8 @@ import pytest
 
 from claiming import rates_on
 from flask_henri_jobs.job import Job
-from flask_henri_jobs.rate import Rate
-from flask_henri_jobs.store.rates import SEEN_SECONDS, WHOLE_SECONDS, Rates
+from flask_henri_jobs.rate import Rate, Start
+from flask_henri_jobs.store.rates import ALONE_SECONDS, SHARED_SECONDS, WHOLE_SECONDS, Rates, Wanted
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -61,6 +62,20 @@ def job(number: int = 0, token: str = "token") -> Job:
     return Job({"_id": f"job-{number}", "claim_token": token})
 
 
+def take(rates: Rates, number: int, bucket: str = "mail", rate: Rate = RATE) -> Start | None:
+    """Count the start of one job."""
+    return rates.take_one(Wanted(bucket, rate, job(number)))
+
+
+def take_together(rates: Rates, numbers: t.Iterable[int], *buckets: str) -> dict[str, Start]:
+    """Count the starts of jobs of one claim, a job of each number for each bucket in turn."""
+    wanted = [
+        Wanted(bucket, RATE, job(number))
+        for number, bucket in zip(numbers, itertools.cycle(buckets or ["mail"]), strict=False)
+    ]
+    return rates.take(wanted)
+
+
 def age(rates: Rates, ms: int, **which: t.Any) -> None:
     """Have starts be that much longer ago."""
     rates.rates.update_many(which, {"$inc": {"taken_at": -ms}})
@@ -70,30 +85,30 @@ def test_so_many_and_no_more(rates: Rates) -> None:
     """X4: of a bucket as many starts are counted as its rate says, and then none."""
     assert rates.free("mail", RATE, 3) == 3
 
-    started = [rates.take("mail", RATE, job(n)) for n in range(RATE.most)]
+    started = [take(rates, n) for n in range(RATE.most)]
 
     assert len({start.slot for start in started if start}) == RATE.most
-    assert rates.take("mail", RATE, job(99)) is None
+    assert take(rates, 99) is None
     assert rates.free("mail", RATE, 3) == 0
-    assert rates.take("mail:7", RATE, job(99)) is not None
+    assert take(rates, 99, "mail:7") is not None
 
 
 def test_a_window_later(rates: Rates, steady: Steady) -> None:
     """X4: a start is free again a whole window after the one in its place, and not before."""
     for n in range(RATE.most):
-        rates.take("mail", RATE, job(n))
-    assert rates.take("mail", RATE, job(99)) is None
+        take(rates, n)
+    assert take(rates, 99) is None
 
     age(rates, RATE.window - 5_000)
     steady.seconds += RATE.window / 1000
-    assert rates.take("mail", RATE, job(99)) is None
+    assert take(rates, 99) is None
     age(rates, 5_000 + RATE.leeway + 10, job_id={"$in": ["job-3", "job-7"]})
     steady.seconds += RATE.window / 1000
 
     assert rates.free("mail", RATE, 10) == 2
-    assert rates.take("mail", RATE, job(100)) is not None
-    assert rates.take("mail", RATE, job(101)) is not None
-    assert rates.take("mail", RATE, job(102)) is None
+    assert take(rates, 100) is not None
+    assert take(rates, 101) is not None
+    assert take(rates, 102) is None
     kept = {row["job_id"] for row in rates.rates.find()}
     assert kept >= {"job-100", "job-101"}
     assert not kept & {"job-3", "job-7"}
@@ -104,7 +119,7 @@ def test_a_start_is_never_counted_too_early(rates: Rates) -> None:
     server's clock."""
     before = rates.now()
 
-    start = rates.take("mail", RATE, job())
+    start = take(rates, 0)
 
     after = rates.now()
     row = t.cast("Document", rates.rates.find_one({"job_id": "job-0"}))
@@ -119,13 +134,13 @@ def test_rivals(rates: Rates, jobs: Collection[Document]) -> None:
     runners = [rates_on(jobs, rates.now) for _ in range(4)]
     gate = threading.Barrier(8)
 
-    def take(number: int) -> list[str]:
+    def take_five(number: int) -> list[str]:
         gate.wait()
-        asked = [runners[number % 4].take("mail", RATE, job(number * 10 + n)) for n in range(5)]
+        asked = [take(runners[number % 4], number * 10 + n) for n in range(5)]
         return [start.slot for start in asked if start is not None]
 
     with ThreadPoolExecutor(8) as pool:
-        slots = [slot for found in pool.map(take, range(8)) for slot in found]
+        slots = [slot for found in pool.map(take_five, range(8)) for slot in found]
 
     assert len(slots) == len(set(slots)) == RATE.most
     assert rates.rates.count_documents({}) == RATE.most
@@ -134,13 +149,13 @@ def test_rivals(rates: Rates, jobs: Collection[Document]) -> None:
 def test_a_lowered_rate(rates: Rates, steady: Steady) -> None:
     """X4: where a rate was lowered, what is above it is not taken again."""
     for n in range(RATE.most):
-        rates.take("mail", RATE, job(n))
+        take(rates, n)
     age(rates, RATE.window + 1_000)
     lower = Rate("mail", 4, RATE.window)
 
-    steady.seconds += SEEN_SECONDS
+    steady.seconds += ALONE_SECONDS
     assert rates.free("mail", lower, 10) == 4
-    started = [rates.take("mail", lower, job(100 + n)) for n in range(6)]
+    started = [take(rates, 100 + n, rate=lower) for n in range(6)]
 
     assert [start is not None for start in started] == [True] * 4 + [False] * 2
 
@@ -149,22 +164,22 @@ def test_a_raised_rate(rates: Rates, steady: Steady) -> None:
     """X4: where a rate was raised, there are more at once."""
     lower = Rate("mail", 4, RATE.window)
     for n in range(4):
-        rates.take("mail", lower, job(n))
-    assert rates.take("mail", lower, job(4)) is None
+        take(rates, n, rate=lower)
+    assert take(rates, 4, rate=lower) is None
     steady.seconds += max(WHOLE_SECONDS, RATE.window / 1000) + 1
 
-    assert rates.take("mail", RATE, job(4)) is not None
+    assert take(rates, 4) is not None
 
 
 def test_when_the_next_is_free(rates: Rates, steady: Steady) -> None:
     """X4: a runner looks again when a start is free, and asks nothing until then."""
     assert rates.free_at("mail", RATE) is None
     for n in range(RATE.most):
-        rates.take("mail", RATE, job(n))
+        take(rates, n)
     rates.begin_look()
     assert rates.look_in() == float("inf")
 
-    assert rates.take("mail", RATE, job(99)) is None
+    assert take(rates, 99) is None
 
     assert RATE.window / 1000 - 2 < rates.look_in() < RATE.window / 1000 + 1
     assert rates.is_spent("mail")
@@ -178,7 +193,7 @@ def test_when_the_next_is_free(rates: Rates, steady: Steady) -> None:
 def test_a_start_that_came_late_is_counted_anew(rates: Rates) -> None:
     """X4: a job that did not begin in time is counted from when it does, in its own place; one
     whose place is another's by now is not."""
-    start = rates.take("mail", RATE, job(1))
+    start = take(rates, 1)
     assert start is not None
     age(rates, 1_000, job_id="job-1")
     before = rates.now()
@@ -195,9 +210,8 @@ def test_a_start_that_came_late_is_counted_anew(rates: Rates) -> None:
 def test_what_it_costs(
     rates: Rates, recorder: Recorder, database: Database[Document], steady: Steady
 ) -> None:
-    """X4: a start is one round trip, and looking costs one in many: all is found by the index,
-    whatever other buckets hold."""
-    rates.take("mail", RATE, job())
+    """X4: a bucket is looked at once, and then a start is one round trip, and those of one claim
+    are together: all is found by the index, whatever other buckets hold."""
     for other in range(50):
         rates.rates.insert_many(
             {
@@ -208,19 +222,89 @@ def test_what_it_costs(
             }
             for slot in range(20)
         )
-    # Once a minute it is asked whether all slots are there.
-    rates.free("mail", RATE, 1)
-    steady.seconds += 1
     recorder.commands.clear()
 
     for n in range(5):
         assert rates.free("mail", RATE, 1) == 1
-        assert rates.take("mail", RATE, job(n)) is not None
-
+        assert take(rates, n) is not None
     plans = recorder.plans(database)
-    assert [next(iter(plan.command)) for plan in plans] == ["find", *["findAndModify"] * 5]
-    assert max(plan.documents for plan in plans) <= RATE.most
-    assert max(plan.keys for plan in plans) <= RATE.most + 2
+    assert len(take_together(rates, range(5, 12))) == 5
+    assert rates.free("mail", RATE, 3) == 0
+    assert take(rates, 12) is None
+
+    assert [next(iter(plan.command)) for plan in plans] == ["aggregate", *["update"] * 5]
+    assert max(plan.documents for plan in plans) <= 1
+    assert max(plan.keys for plan in plans) <= RATE.most
+    assert [next(iter(command)) for command in recorder.commands] == ["update"]
+
+
+def test_a_window_later_it_costs_no_more(rates: Rates, recorder: Recorder, steady: Steady) -> None:
+    """X4: who takes all starts of a bucket knows when each is free again."""
+    short = Rate("mail", 3, 1_000)
+    assert [take(rates, n, rate=short) is not None for n in range(4)] == [True, True, True, False]
+    age(rates, 2_000)
+    later = rates.now() + 2_000
+    rates.now = lambda: later
+    recorder.commands.clear()
+    steady.seconds += 2
+
+    assert [take(rates, n, rate=short) is not None for n in range(3)] == [True] * 3
+    assert [next(iter(command)) for command in recorder.commands] == ["update"] * 3
+
+
+def test_who_shares_a_bucket_looks_more_often(
+    rates: Rates, jobs: Collection[Document], recorder: Recorder, steady: Steady
+) -> None:
+    """X4: a start that another took meanwhile costs two questions, and from then on what was seen
+    of the bucket holds for a moment only."""
+    other = rates_on(jobs, rates.now)
+    assert rates.free("mail", RATE, 1) == 1
+    for n in range(RATE.most - 2):
+        take(other, n)
+    rates.random = lambda slots, count: sorted(slots)[:count]
+    taken = [row["slot"] for row in rates.rates.find()]
+    assert 0 in taken
+    recorder.commands.clear()
+
+    assert take(rates, 100) is not None
+    asked = [next(iter(command)) for command in recorder.commands]
+    steady.seconds += SHARED_SECONDS
+    rates.free("mail", RATE, 1)
+
+    assert asked == ["update", "find", "aggregate", "update"]
+    assert next(iter(recorder.commands[-1])) == "aggregate"
+    assert take(rates, 101) is not None
+    assert take(rates, 102) is None
+
+
+def test_a_clock_that_is_ahead_spins_not(rates: Rates, recorder: Recorder) -> None:
+    """X4: where this process takes starts for free that are not, it asks a few times and waits."""
+    short = Rate("mail", 1, 1_000)
+    assert take(rates, 0, rate=short) is not None
+    ahead = rates.now() + 60_000
+    rates.now = lambda: ahead
+    recorder.commands.clear()
+
+    assert take(rates, 1, rate=short) is None
+    assert rates.is_spent("mail")
+
+    assert len(recorder.commands) <= 9
+
+
+def test_many_buckets_are_looked_at_together(rates: Rates, recorder: Recorder) -> None:
+    """X4: what is free of many keys is one question, and their starts are one round trip."""
+    buckets = [f"mail:{n}" for n in range(20)]
+    take_together(rates, range(30), *buckets[:3])
+    rates.look_again()
+    recorder.commands.clear()
+
+    rates.look(dict.fromkeys(buckets, RATE), 2)
+    free = [rates.free(bucket, RATE, 2) for bucket in buckets]
+    starts = take_together(rates, range(100, 120), *buckets[:3], *buckets)
+
+    assert free == [0] * 3 + [2] * 17
+    assert set(starts) == {f"job-{n}" for n in range(106, 120)}
+    assert [next(iter(command)) for command in recorder.commands] == ["aggregate", "update"]
 
 
 def test_slots_are_made_as_they_are_needed(rates: Rates) -> None:
@@ -228,7 +312,7 @@ def test_slots_are_made_as_they_are_needed(rates: Rates) -> None:
     deletes some time after the last start."""
     large = Rate("mail", 10_000, 60_000)
 
-    rates.take("mail:1", large, job())
+    take(rates, 0, "mail:1", large)
 
     assert rates.rates.count_documents({}) < 50
     row = t.cast("Document", rates.rates.find_one({"job_id": "job-0"}))

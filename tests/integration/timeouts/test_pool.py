@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pymongo import MongoClient
 
-from flask_henri_jobs.errors import JobTimeout
+from flask_henri_jobs.errors import JobCancelled, JobTimeout
 from flask_henri_jobs.worker.frame import Frame
 
 if t.TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Asking:
             try:
                 with frame:
                     self._ask()
-            except JobTimeout:
+            except (JobTimeout, JobCancelled):
                 frame.leave()
                 self.thrown_out += 1
 
@@ -72,8 +72,13 @@ class Asking:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed")
-def test_connections(collection: Collection[Document], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of exceptions into threads that ask the database: each answer is the right one, and
+@pytest.mark.parametrize("thrown", [JobTimeout("late"), JobCancelled("no more")])
+def test_connections(
+    collection: Collection[Document],
+    monkeypatch: pytest.MonkeyPatch,
+    thrown: JobTimeout | JobCancelled,
+) -> None:
+    """W7, W8: Hundreds of exceptions into threads that ask the database: each answer is the right one, and
     every connection is there afterwards."""
     # A socket that was being made when it landed is closed with its object, and Python says so:
     # to pytest, into which the next exception may land.
@@ -82,7 +87,7 @@ def test_connections(collection: Collection[Document], monkeypatch: pytest.Monke
     deadline = time.monotonic() + 15
     while min(one.thrown_out for one in asking) < 40 and time.monotonic() < deadline:
         for one in asking:
-            one.frame.throw(JobTimeout("late"))
+            one.frame.throw(thrown)
         time.sleep(0.002)
     for one in asking:
         one.stop()

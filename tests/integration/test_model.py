@@ -232,7 +232,7 @@ def run(mongo_uri: str, database_name: str) -> t.Iterator[Callable[..., None]]:
 def test_short_walks(run: Callable[..., None]) -> None:
     """Q1 to Q7, L3, B1 to B3, S1, W6: Whatever runners and operators do, and wherever they are
     killed, jobs, limits, batches and slots are as a small model of them says."""
-    run(max_examples=12, stateful_step_count=40, phases=[Phase.generate])
+    run(max_examples=10, stateful_step_count=40, phases=[Phase.generate])
 
 
 @pytest.mark.faults

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import typing as t
@@ -20,7 +21,7 @@ from .store.connection import Connection
 from .store.embedded import EmbeddedServer, share_server
 
 if t.TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .settings import Settings
     from .store.connection import Client, OwnDatabase
@@ -76,6 +77,18 @@ class AppState:
     def database(self) -> OwnDatabase:
         """The queue's database, with the client's own options and not the queue's stricter ones."""
         return self.client.get_database(self.store.connection.database.name)
+
+    @contextlib.contextmanager
+    def runner_store(self) -> Iterator[Store]:
+        """Return a store for a runner of this process, until the end of the block.
+
+        Where the extension opens the client itself, the runner has one that no task sees: what a
+        task does to ``jobs.client`` keeps no outcome and no heartbeat from being written (B10).
+        """
+        store = self.store
+        with store.connection.for_runner() as connection:
+            is_own = connection is not store.connection
+            yield Store.open(self.settings, connection) if is_own else store
 
     def reach(self) -> None:
         """See that the database answers.

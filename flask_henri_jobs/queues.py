@@ -100,6 +100,13 @@ class Start(t.NamedTuple):
     waiting: frozenset[str]
 
 
+class _Taken(t.NamedTuple):
+    """The turn of a job that was claimed, and what the shares had to their credit before."""
+
+    start: Start
+    before: dict[str, int]
+
+
 class QueueTurns:
     """The queues of one runner, and whose turn it is: smooth weighted round robin.
 
@@ -115,7 +122,7 @@ class QueueTurns:
             dict(zip(selection.names, weights, strict=True)) if weights is not None else {}
         )
         self._credit = dict.fromkeys(self._weights, 0)
-        self._before: dict[str, dict[str, int]] = {}
+        self._taken: dict[str, _Taken] = {}
 
     @property
     def are_weighted(self) -> bool:
@@ -156,16 +163,26 @@ class QueueTurns:
         if not self._weights:
             return
         for job_id, start in starts.items():
-            self._before[job_id] = dict(self._credit)
-            self.served(start.share, start.waiting)
-        while len(self._before) > MOST_REMEMBERED:
-            del self._before[next(iter(self._before))]
+            self._serve(job_id, start)
+        while len(self._taken) > MOST_REMEMBERED:
+            del self._taken[next(iter(self._taken))]
 
     def hand_back(self, job_ids: Iterable[str]) -> None:
-        """Take back the turns of the last jobs that were claimed: they were not begun."""
-        known = [self._before.pop(job_id) for job_id in job_ids if job_id in self._before]
-        if known:
-            self._credit = known[0]
+        """Take back the turns of jobs that were not begun; those after them are counted anew."""
+        back = set(job_ids) & self._taken.keys()
+        if not back:
+            return
+        order = list(self._taken)
+        since = order[min(map(order.index, back)) :]
+        self._credit = dict(self._taken[since[0]].before)
+        again = {job_id: self._taken.pop(job_id).start for job_id in since}
+        for job_id, start in again.items():
+            if job_id not in back:
+                self._serve(job_id, start)
+
+    def _serve(self, job_id: str, start: Start) -> None:
+        self._taken[job_id] = _Taken(start, dict(self._credit))
+        self.served(start.share, start.waiting)
 
     def _claim_of(self, share: str) -> int:
         return self._credit[share] + self._weights[share]

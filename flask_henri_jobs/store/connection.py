@@ -85,6 +85,8 @@ class Connection:
         self, client: MongoClient[Document], database: str, prefix: str, uri: str | None = None
     ) -> None:
         self.client = client
+        self.task_client = client
+        """The client that the code of tasks is given; in a runner's connection it is another."""
         self.prefix = prefix
         self._uri = uri
         self._listening: dict[int, MongoClient[Document]] = {}
@@ -128,6 +130,30 @@ class Connection:
         """
         with answering("a ping", seconds):
             self.client.admin.command("ping")
+
+    @contextlib.contextmanager
+    def for_runner(self) -> Iterator[Connection]:
+        """Return a connection whose client no task ever sees, until the end of the block (B10).
+
+        It has the same clock, which asks by the runner's client meanwhile. An application's own
+        client cannot be made again: for such a one it is this connection itself.
+        """
+        if self._uri is None:
+            yield self
+            return
+        own = Connection(client_of(self._uri), self.database.name, self.prefix, self._uri)
+        own.task_client, own.clock = self.client, self.clock
+        self._hand_clock_over(self, own)
+        try:
+            yield own
+        finally:
+            self._hand_clock_over(own, self)
+            own.close()
+
+    def _hand_clock_over(self, before: Connection, after: Connection) -> None:
+        # A test's clock asks nobody.
+        if self.clock.source[0] == before._read_clock:
+            self.clock.ask_by(after._read_clock)
 
     @contextlib.contextmanager
     def listening_client(self) -> Iterator[Client | None]:

@@ -78,11 +78,11 @@ class JobTransactions:
     def begin(self, client: Client | None) -> JobSession:
         """Return a session with a transaction under way; :meth:`end` it.
 
-        :param client: The application's own; None for the queue's.
+        :param client: The application's own; None for ``jobs.client``.
         :raises TransactionRefused: It is no such client, of another deployment, or its server is
             in no replica set.
         """
-        client = self.connection.client if client is None else client
+        client = self.connection.task_client if client is None else client
         if not isinstance(client, MongoClient):
             raise TransactionRefused(
                 f"client= is an instance of {type(client).__name__}.",

@@ -38,9 +38,9 @@ IDLE_MS = 86_400_000
 WHOLE_SECONDS = 60.0
 """For how long a bucket is known to have all its slots."""
 
-ALONE_SECONDS, SHARED_SECONDS = 60.0, 0.2
-"""For how long what was seen of a bucket holds: where nobody else takes from it, and where others
-were seen to do so within the last minute."""
+ALONE_SECONDS, SHARED_SECONDS, FEW_SECONDS = 60.0, 0.2, 0.01
+"""For how long what was seen of a bucket holds: where nobody else takes from it; where others were
+seen to do so within the last minute; and where they may have taken the few that are free."""
 
 MOST_SEEN, MOST_BUCKETS_SEEN, MOST_BUCKETS_SPENT = 100, 500, 10_000
 MOST_TRIES = 3
@@ -203,7 +203,9 @@ class Rates:
         if seen is None or seen.until <= self.steady():
             return False
         now = self.now() - MARGIN_MS
-        return len(seen.free(now)) >= at_most or not seen.may_have_more(now)
+        if len(seen.free(now)) >= at_most:
+            return True
+        return seen.few_until > self.steady() and not seen.may_have_more(now)
 
     def _read(self, buckets: Mapping[str, Rate], at_most: int) -> None:
         most = max(at_most, MOST_SEEN)
@@ -213,17 +215,18 @@ class Rates:
         for row in self.rates.aggregate([*first, *also], batchSize=10_000):
             taken[row["rate_key"]][int(row["slot"])] = int(row["taken_at"])
         for bucket, rate in buckets.items():
-            seen = SeenSlots(taken[bucket], NEVER, rate.window, self._holds_until(bucket))
+            seen = SeenSlots(taken[bucket], NEVER, rate.window, *self._holds_until(bucket))
             are_all = len(seen.taken) < most or rate.most == most
             if not are_all:
                 seen.beyond = max(seen.taken.values())
             self._add_missing(bucket, rate, seen, at_most, are_all=are_all)
             self._seen[bucket] = seen
 
-    def _holds_until(self, bucket: str) -> float:
+    def _holds_until(self, bucket: str) -> tuple[float, float]:
         now = self.steady()
-        is_shared = self._shared_until.get(bucket, 0.0) > now
-        return now + (SHARED_SECONDS if is_shared else ALONE_SECONDS)
+        if self._shared_until.get(bucket, 0.0) > now:
+            return now + SHARED_SECONDS, now + FEW_SECONDS
+        return now + ALONE_SECONDS, now + ALONE_SECONDS
 
     def _add_missing(
         self, bucket: str, rate: Rate, seen: SeenSlots, at_most: int, *, are_all: bool
@@ -290,7 +293,7 @@ class Rates:
         if count == len(tries):
             return set(ids)
         rows = self.rates.find({"_id": {"$in": [*ids]}}, {"job_id": True, "token": True})
-        return {row.pop("_id") for row in rows if row | {} == row | _token(ids[row["_id"]])}
+        return {row["_id"] for row in rows if row == row | _token(ids[row["_id"]])}
 
     def _note(self, bucket: str, free_at: float, *, is_spent: bool) -> None:
         """Note when the next start of a bucket is free."""

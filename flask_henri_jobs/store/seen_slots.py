@@ -19,12 +19,14 @@ class SeenSlots:
     :param beyond: No slot that was not seen was taken before that; ``NEVER`` where all were seen.
     :param window: How long after it was taken a slot is free again, in milliseconds.
     :param until: The steady seconds until which this holds: others may take from the bucket too.
+    :param few_until: The same, where fewer are free than are of use.
     """
 
     taken: dict[int, Moment]
     beyond: float
     window: int
     until: float
+    few_until: float
 
     def free(self, now: Moment) -> list[int]:
         """Return the slots that are free, those first that are there already."""

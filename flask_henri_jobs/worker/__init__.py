@@ -62,20 +62,22 @@ def work(
     if problems := state.store.problems():
         raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
     _see_to_transactions(state, jobs.tasks)
-    runner = Runner(
-        app,
-        jobs.tasks,
-        state.store,
-        state.settings,
-        queues=None if queues is None else QueueSelection.read(queues, "queues"),
-        threads=None if threads is None else checked_int(threads, "threads", 1, MOST_THREADS),
-        grace=None if grace is None else to_duration(grace, "grace"),
-        schedules=schedules,
-        post=post,
-    )
-    logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), ", ".join(jobs.tasks))
-    with stopping(runner, post):
-        runner.run(once=once)
+    names = ", ".join(jobs.tasks)
+    with state.runner_store() as store:
+        runner = Runner(
+            app,
+            jobs.tasks,
+            store,
+            state.settings,
+            queues=None if queues is None else QueueSelection.read(queues, "queues"),
+            threads=None if threads is None else checked_int(threads, "threads", 1, MOST_THREADS),
+            grace=None if grace is None else to_duration(grace, "grace"),
+            schedules=schedules,
+            post=post,
+        )
+        logger.info("Runner %s knows %d tasks: %s", runner.id, len(jobs.tasks), names)
+        with stopping(runner, post):
+            runner.run(once=once)
 
 
 def _see_to_transactions(state: AppState, tasks: Registry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing as t
+from collections import deque
 
 from .alarm import YIELD_SECONDS
 from .apart import Apart
@@ -51,6 +52,7 @@ class Feeder:
         longest_wait: float,
     ) -> None:
         self.taken = 0
+        self._refused: deque[str] = deque()
         self._store = store
         self._queues = queues
         self._names = names
@@ -70,6 +72,7 @@ class Feeder:
         """Take a job for every idle thread. Return the seconds until the next look (W1)."""
         if self._apart.is_turn(has_none=self.has_none):
             return self._feed_suspect()
+        self._take_turns_back()
         if self._post.wear.is_worn(self.taken):
             self._post.marks.stage = Stage.WORN
         free = self._appetite.free_threads()
@@ -104,6 +107,10 @@ class Feeder:
         self._store.claims.look_again()
         self._apart.look_again()
 
+    def refused(self, job: Job) -> None:
+        """Note a job that was not let begin; any thread may. Its queue's turn is given back."""
+        self._refused.append(job.row["_id"])
+
     def give_back(self) -> None:
         """Put back what has not begun (W5), what was taken by claims whose replies were lost, and
         the strangers that are left."""
@@ -115,6 +122,10 @@ class Feeder:
         with self._outages.tolerated():
             self._hand_back(self._store.claims.doubts.late())
             self._aftermath.bury(self._strangers.send_away(self._store.claims))
+
+    def _take_turns_back(self) -> None:
+        refused = [self._refused.popleft() for _ in range(len(self._refused))]
+        self._queues.hand_back(refused)
 
     def _feed_suspect(self) -> float:
         """Take one suspect, once nothing else is in hand. Return the seconds until the next look.

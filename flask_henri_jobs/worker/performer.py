@@ -50,6 +50,7 @@ class Performer:
 
     :param now: The server's time.
     :param on_stuck: Called with the thread of an attempt that was given up.
+    :param on_refused: Called with a job that may not begin now, before it is handed back.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Performer:
         aftermath: Aftermath,
         transacting: Transacting,
         on_stuck: Callable[[int], None],
+        on_refused: Callable[[Job], None],
     ) -> None:
         self._process = os.getpid()
         self._app = app
@@ -94,6 +96,7 @@ class Performer:
         self._aftermath = aftermath
         self._transacting = transacting
         self._on_stuck = on_stuck
+        self._on_refused = on_refused
 
     def perform(self, job: Job) -> bool:
         """Perform a job in this thread. Return whether the thread goes on with others."""
@@ -137,6 +140,7 @@ class Performer:
             self._let_others_have(job)
             return True
         if leave is Leave.NOT_NOW:
+            self._on_refused(job)
             self._committer.hand_over(Ending(job, HandedBack(at=self._now())))
             return True
         attempt = self._attempts.begin(job)

@@ -216,6 +216,7 @@ class Runner:
                 warning=None if is_said else self._settings.outlasted_by_transactions,
             ),
             on_stuck=self._lose_thread,
+            on_refused=lambda job: self._feeder.refused(job),  # noqa: PLW0108 - it is made below
         )
 
     def _make_what_feeds(self) -> None:
@@ -384,14 +385,11 @@ class Runner:
         for settled in group:
             if settled.ending.mark is not None:
                 self._post.marks.end(settled.ending.mark)
-        if any(isinstance(settled.ending.outcome, HandedBack) for settled in group):
-            # The last look did not see it wait, and does not know when its rate has a start free.
+        refused = any(isinstance(settled.ending.outcome, HandedBack) for settled in group)
+        if refused or any(settled.ending.job.permit for settled in group):
             self._store.claims.limited.keys.freed()
-            self._wakeup.ring()
-        if any(settled.ending.job.permit for settled in group):
-            self._store.claims.limited.keys.freed()
-            if self._threads.idle:
-                # For want of a key with a slot free, perhaps.
+            if refused or self._threads.idle:
+                # The last look did not see those wait, or there was no key with a slot free.
                 self._wakeup.ring()
         if self._feeder.has_none and (self._once or self._post.role is not Role.JOBS):
             self._wakeup.ring()

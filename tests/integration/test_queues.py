@@ -13,10 +13,12 @@ from flask import Flask
 from flask_henri_jobs import HenriJobs
 from flask_henri_jobs.queues import QueueSelection, QueueTurns
 from flask_henri_jobs.store.wish import Wish
+from flask_henri_jobs.worker.gate import Gate, Leave
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from flask_henri_jobs.job import Job
     from flask_henri_jobs.queues import QueuesOption
 
 
@@ -149,6 +151,20 @@ def test_shares_without_work_hold_up_nobody(shop: Shop) -> None:
     enqueue(shop, low=30, other=10)
 
     assert Counter(shop.work("mail:100,*:1,other:1", threads=3)) == {"low": 30, "other": 10}
+
+
+def test_a_job_that_is_refused_has_had_no_turn(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q2, X4: where a claimed job may not begin after all, its queue's turn is given back."""
+    leave_for, refused = Gate.leave_for, [Leave.NOT_NOW]
+
+    def refuse_the_first(gate: Gate, job: Job) -> Leave:
+        return refused.pop() if refused else leave_for(gate, job)
+
+    monkeypatch.setattr(Gate, "leave_for", refuse_the_first)
+    enqueue(shop, mail=8, low=8)
+
+    assert shop.work("mail:1,low:1") == ["mail", "low"] * 8
+    assert {(job.state, job.attempts) for job in shop.jobs.list()} == {("done", 1)}
 
 
 def test_limited_work_has_its_share(shop: Shop) -> None:

@@ -40,6 +40,7 @@ def add(a: int, b: int = 2) -> int:
     timeout="30s",
     unique=("user_id", "subject"),
     expires="10m",
+    rate={"limit": "100/m", "key": "user_id"},
     store_result=True,
     transactional=True,
     keep_logs=50,

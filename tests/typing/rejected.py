@@ -26,6 +26,10 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+@jobs.task(rate={"limit": "100/m", "key": "address"})
+def look_up(address: str) -> None: ...
+
+
 # Arguments are those of the function.
 add.delay("x")  # error
 add.delay()  # error
@@ -35,6 +39,8 @@ add.delay(a=1, b="2")  # error
 mail.delay(7, "Hi")  # error
 mail.delay("seven")  # error
 fetch.delay(7)  # error
+look_up.delay(7)  # error
+look_up.using(rate="100/m")  # error
 add("x")  # error
 total: str = add(1, 2)  # error
 number: int = add.delay(1, 2)  # error
@@ -90,6 +96,9 @@ jobs.task(timeout=["30s"])  # error
 jobs.task(retry_on="ValueError")  # error
 jobs.task(discard_on=ValueError("x"))  # error
 jobs.task(backoff="5s")  # error
+jobs.task(rate=100)  # error
+jobs.task(rate=("100/m", "1000/h"))  # error
+jobs.task(rate={7: "100/m"})  # error
 jobs.task("mail")  # error
 
 # The operator's questions.

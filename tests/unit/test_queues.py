@@ -204,11 +204,33 @@ def test_turns_that_are_handed_back(data: st.DataObject, weights: dict[str, int]
     assert served(disturbed, shares, 10) == served(calm, shares, 10)
 
 
+@given(st.data(), SHARES)
+def test_turns_handed_back_from_among_others(data: st.DataObject, weights: dict[str, int]) -> None:
+    """Q2, X4: a job that was refused as it was to begin has had no turn, and those that were
+    claimed after it keep theirs."""
+    disturbed, calm = turns(weights), turns(weights)
+    some = st.sets(st.sampled_from(sorted(weights)), min_size=1)
+    refused = data.draw(st.lists(st.booleans(), max_size=20))
+    starts = {}
+    for number in range(len(refused)):
+        waiting = data.draw(some)
+        starts[str(number)] = Start(data.draw(st.sampled_from(sorted(waiting))), frozenset(waiting))
+    disturbed.take(starts)
+
+    for number, is_refused in enumerate(refused):
+        if is_refused:
+            disturbed.hand_back([str(number)])
+        else:
+            calm.take({str(number): starts[str(number)]})
+
+    assert served(disturbed, weights, 10) == served(calm, weights, 10)
+
+
 def test_turns_are_remembered_for_a_while() -> None:
     """Q2: what is remembered of jobs that began long ago is bounded."""
     turns_ = turns("mail:2,low:1")
     for number in range(MOST_REMEMBERED + 10):
         turns_.take({str(number): Start("mail", frozenset(["mail"]))})
 
-    assert len(turns_._before) == MOST_REMEMBERED
+    assert len(turns_._taken) == MOST_REMEMBERED
     turns_.hand_back(["0"])

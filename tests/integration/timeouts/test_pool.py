@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pymongo import MongoClient
 
-from flask_henri_jobs.errors import JobTimeout
+from flask_henri_jobs.errors import JobCancelled, JobTimeout
 from flask_henri_jobs.worker.frame import Frame
 
 if t.TYPE_CHECKING:
@@ -58,31 +58,37 @@ class Asking:
             try:
                 with frame:
                     self._ask()
-            except JobTimeout:
+            except (JobTimeout, JobCancelled):
                 frame.leave()
                 self.thrown_out += 1
 
     def _ask(self) -> None:
         mine = {"number": self._number}
         while not self._over:
-            self._collection.update_one(mine, {"$inc": {"count": 1}}, upsert=True)
+            self._collection.update_one(mine, {"$inc": {"count": 1}})
             found = [row["number"] for row in self._collection.find(mine, batch_size=1)]
             if set(found) != {self._number}:
                 self.wrong.append(found)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed")
-def test_connections(collection: Collection[Document], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of exceptions into threads that ask the database: each answer is the right one, and
+@pytest.mark.parametrize("thrown", [JobTimeout("late"), JobCancelled("no more")])
+def test_connections(
+    collection: Collection[Document],
+    monkeypatch: pytest.MonkeyPatch,
+    thrown: JobTimeout | JobCancelled,
+) -> None:
+    """W7, W8: Hundreds of exceptions into threads that ask the database: each answer is the right one, and
     every connection is there afterwards."""
     # A socket that was being made when it landed is closed with its object, and Python says so:
     # to pytest, into which the next exception may land.
     monkeypatch.setattr(sys, "unraisablehook", lambda _unraisable: None)
+    collection.insert_many([{"number": number} for number in range(POOL)])
     asking = [Asking(collection, number) for number in range(POOL)]
     deadline = time.monotonic() + 15
     while min(one.thrown_out for one in asking) < 40 and time.monotonic() < deadline:
         for one in asking:
-            one.frame.throw(JobTimeout("late"))
+            one.frame.throw(thrown)
         time.sleep(0.002)
     for one in asking:
         one.stop()

@@ -73,14 +73,14 @@ class Claims:
         with answering("a claim"):
             if late := self.doubts.late():
                 return late
-            self._learn_pauses(rung=bool(wish.rung))
+            shares = self._shares(wish)
             token = new_token()
             if self._may_hurry(wish) and (first := self._take_first(wish, token)):
                 return first
             # Permits are taken in between, and given back: whichever reply is lost of all those,
             # what stands under the token is looked for.
             with self.doubts.about(token):
-                choice = self._choose(wish, token)
+                choice = self._choose(wish, shares, token)
                 rows = _within(MOST_BYTES, choice.rows)
                 jobs = self.stamp(rows, wish.runner, token, choice.permits) if rows else []
                 self.spread.went(asked=len(rows), won=len(jobs))
@@ -113,14 +113,28 @@ class Claims:
     def due_suspects(self, queues: QueueTurns, names: Names[str]) -> list[Document]:
         """Return the suspects that are next; an ordinary claim steps over them."""
         with answering("the suspects"):
+            shares = queues.shares(self.candidates.queues_with_work)
+            if not any(shares.values()):
+                return []
             paused = self._learn_pauses()
-            shares = self._unpaused(queues.shares(self.candidates.queues_with_work))
             return self.suspects.due(
-                sorted(set(chain(*shares.values()))),
+                sorted(set(chain(*self._unpaused(shares).values()))),
                 sorted(set(names) - paused.tasks),
                 self.now(),
                 not_of=sorted(paused.tenants),
             )
+
+    def _shares(self, wish: Wish) -> dict[str, Sequence[str]]:
+        """Return the queues to take from, by the names of the shares, without those paused."""
+        candidates = self.candidates
+        candidates.learn(wish.rung)
+        shares = wish.queues.shares(
+            candidates.queues_known if wish.rung else candidates.queues_with_work
+        )
+        if any(shares.values()):
+            # An idle runner need not know.
+            self._learn_pauses(rung=bool(wish.rung))
+        return self._unpaused(shares)
 
     def _learn_pauses(self, *, rung: bool = False) -> Paused:
         """Return what is paused. Where that changed, forget what was stepped over."""
@@ -149,7 +163,6 @@ class Claims:
 
         It has half the round trips of a claim of many, on which an idle runner's start depends.
         """
-        self.candidates.learn(wish.rung)
         [queue] = wish.rung
         now = self.now()
         which = {
@@ -178,16 +191,9 @@ class Claims:
         self._put_back([job], handed_back(now))
         return []
 
-    def _choose(self, wish: Wish, token: str) -> Choice:
+    def _choose(self, wish: Wish, shares: Mapping[str, Sequence[str]], token: str) -> Choice:
         """Return the next jobs in the order of all, with a permit for each limited one."""
         now, paused = self.now(), self._paused
-        candidates = self.candidates
-        candidates.learn(wish.rung)
-        shares = self._unpaused(
-            wish.queues.shares(
-                candidates.queues_known if wish.rung else candidates.queues_with_work
-            )
-        )
         unlimited = self._read_unlimited(shares, wish, now)
         if wish.rung and len(shares) == 1:
             if 0 < len(unlimited) < wish.at_most:

@@ -78,8 +78,8 @@ def test_connections(
     monkeypatch: pytest.MonkeyPatch,
     thrown: JobTimeout | JobCancelled,
 ) -> None:
-    """W7, W8: Hundreds of exceptions into threads that ask the database: each answer is the right one, and
-    every connection is there afterwards."""
+    """W7, W8: Hundreds of exceptions into threads that ask the database: each answer is the right
+    one, and every connection is there afterwards."""
     # A socket that was being made when it landed is closed with its object, and Python says so:
     # to pytest, into which the next exception may land.
     monkeypatch.setattr(sys, "unraisablehook", lambda _unraisable: None)

@@ -41,7 +41,7 @@ faults: $(READY)  ## Kill and stop whole workers, and see that nothing is lost.
 	$(BIN)/pytest -m "faults and undisturbed" $(ARGS) || test $$? = 5  # none of them was asked for
 
 soak: $(READY)  ## 20 minutes (SOAK_MINUTES) of mixed load and kills: what grows, and what is lost.
-	$(BIN)/python -m soak
+	$(BIN)/python -m benchmarks.soak
 
 bench: $(READY)  ## Print the speed as ratios against raw pymongo in the same run.
 	$(BIN)/python -m benchmarks

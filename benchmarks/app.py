@@ -37,7 +37,7 @@ def limited(number: int, key: str) -> None:
     """Do nothing, one at a time of a key."""
 
 
-@jobs.task(queue="default", transactional=True)
+@jobs.task(queue="default")
 def transacting(number: int) -> None:
     """Have one effect, with the job's own outcome."""
     with current_job.transaction() as tx:

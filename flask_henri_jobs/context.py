@@ -7,7 +7,7 @@ import typing as t
 from contextvars import ContextVar
 
 from .clock import to_datetime
-from .errors import OutsideJob, TransactionRefused
+from .errors import OutsideJob
 from .job import Job
 from .progress import Progress, Track
 
@@ -115,7 +115,8 @@ class RunningJob(Job):
         :raises TransactionAborted: At the end, or for what the driver raised within: the server
             has aborted it. The job goes back and its attempt does not count.
         """
-        return self._in_runner().block(client)
+        assert self._transactional is not None
+        return self._transactional.block(client)
 
     def run_in_transaction(
         self, work: Callable[[JobSession], R], client: Client | None = None
@@ -130,15 +131,8 @@ class RunningJob(Job):
         :raises TransactionRefused: As :meth:`transaction` does.
         :raises TransactionAborted: The last of its transactions was aborted as well.
         """
-        return self._in_runner().run(work, client)
-
-    def _in_runner(self) -> Transactional:
-        if self._transactional is None:
-            raise TransactionRefused(
-                "The job is performed without a runner, and has no transaction.",
-                hint="Have it performed by jobs.run_worker(once=True).",
-            )
-        return self._transactional
+        assert self._transactional is not None
+        return self._transactional.run(work, client)
 
 
 def left_by(running: RunningJob, at: Moment) -> Document:

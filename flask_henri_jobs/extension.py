@@ -162,7 +162,7 @@ class HenriJobs(Operations):
         """Store one job of a task; ``task.delay()`` ends here."""
         state = self.state
         if state.settings.inline:
-            return perform_inline(_app(), state.settings, task, args, overrides)
+            return perform_inline(_app(), state, task, args, overrides)
         stored = state.enqueuer.add(task, args, overrides)
         return self._announced(stored, overrides.session)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import typing as t
 from datetime import UTC
 
@@ -249,6 +250,19 @@ def _sample(client: MongoClient[t.Any]) -> tuple[float, Reading]:
     return received - sent, reading
 
 
+class _Answers(threading.local):
+    count = 0
+
+
+_answers = _Answers()
+
+
+def answers() -> int:
+    """Return how many times the database has answered this thread. What need not be asked, since
+    it is known or not due, is no answer."""
+    return _answers.count
+
+
 @contextlib.contextmanager
 def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
     """Bound what is asked inside to so many seconds in all, on the server too.
@@ -259,6 +273,7 @@ def answering(what: str, seconds: float = OPERATION_SECONDS) -> Iterator[None]:
     try:
         with pymongo.timeout(seconds):
             yield
+        _answers.count += 1
     except PyMongoError as error:
         if is_outage(error):
             raise StoreUnavailable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import typing as t
 from dataclasses import dataclass
 
@@ -13,16 +14,18 @@ from pymongo.read_concern import ReadConcern
 
 from ..errors import StoreUnavailable, TransactionAborted, TransactionRefused
 from .connection import DURABLE, OPERATION_SECONDS, answering, in_short
-from .transactions import TRANSIENT, UNKNOWN, tell_of_commit
+from .transactions import TRANSIENT, UNKNOWN, commit_surely, tell_of_commit
 
 if t.TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..job import Job
     from ..outcome import Outcome
     from .connection import Client, Connection
     from .outcomes import Outcomes
     from .transactions import Transactions
 
-ABORT_SECONDS = 2.0
+ABORT_SECONDS = 4.0
 """How long the server is asked for to end a transaction, which it does by itself after a minute."""
 
 
@@ -37,10 +40,10 @@ class JobSession(ClientSession):
 
     _is_over = False
 
-    @property
-    def has_result(self) -> bool:
-        """Whether the task has given a result."""
-        return "result" in vars(self)
+    def take(self, returned: object) -> None:
+        """Take what a function returned for the result, unless it has given another."""
+        if "result" not in vars(self):
+            self.result = returned
 
     def commit_transaction(self) -> None:
         """Commit; the end of the block does that."""
@@ -93,6 +96,17 @@ class JobTransactions:
         begun.start_transaction(ReadConcern("snapshot"), DURABLE, ReadPreference.PRIMARY)
         return begun
 
+    @contextlib.contextmanager
+    def alone(self, client: Client | None) -> Iterator[JobSession]:
+        """Run the block in a transaction of its writes alone: its job is stored nowhere."""
+        session = self.begin(client)
+        try:
+            yield session
+            session.be_over()
+            commit_surely(session)
+        finally:
+            self.end(session)
+
     def write(self, session: JobSession, job: Job, outcome: Outcome) -> Job | None:
         """Write the outcome of a job in its transaction.
 
@@ -134,6 +148,19 @@ class JobTransactions:
         session.be_over()
         with pymongo.timeout(ABORT_SECONDS):
             session.end_session()
+
+
+def once(is_used: bool) -> bool:
+    """Note that an attempt has its transaction.
+
+    :raises TransactionRefused: It has had one.
+    """
+    if is_used:
+        raise TransactionRefused(
+            "The attempt has had its transaction: the first one ends the job.",
+            hint="Make all writes in one block.",
+        )
+    return True
 
 
 class naming_aborts:  # noqa: N801 - used as a statement

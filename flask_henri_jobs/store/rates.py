@@ -293,7 +293,7 @@ class Rates:
         if count == len(tries):
             return set(ids)
         rows = self.rates.find({"_id": {"$in": [*ids]}}, {"job_id": True, "token": True})
-        return {row.pop("_id") for row in rows if row | {} == row | _token(ids[row["_id"]])}
+        return {row["_id"] for row in rows if row == row | _token(ids[row["_id"]])}
 
     def _note(self, bucket: str, free_at: float, *, is_spent: bool) -> None:
         """Note when the next start of a bucket is free."""

@@ -66,7 +66,7 @@ class Transactions:
         ):
             yield session
             if session.in_transaction:
-                _commit(session)
+                commit_surely(session)
 
     def collection(self, session: ClientSession, suffix: str = "") -> Collection[Document]:
         """Return one of the queue's collections, each of whose operations is in the session.
@@ -166,7 +166,7 @@ def _hook(session: ClientSession) -> list[Callable[[], object]]:
     return waiting
 
 
-def _commit(session: ClientSession) -> None:
+def commit_surely(session: ClientSession) -> None:
     """Commit, again while nobody knows whether it was; the server takes it once."""
     for tries in range(_COMMIT_TRIES):
         try:

@@ -61,7 +61,9 @@ class Alarm:
         self._rung: set[str] = set()
         self._moments: list[tuple[Moment, str]] = []
         self._lock = threading.Lock()
-        self._listens_until = 0.0
+        # Rings may have been left out for a burst that began before this runner.
+        self._listens_until = steady() + LISTENS_SECONDS
+        self._looked_at = 0.0
         self._in_vain = 0
 
     def heard(self, ring: Document) -> None:
@@ -114,6 +116,7 @@ class Alarm:
         Where several runners are woken for one job, one of them has it. Those that were woken in
         vain wait for a while next time, at random, so that not all of them ask at once.
         """
+        self._looked_at = self._steady()
         now = self._now()
         with self._lock:
             rung, self._rung = self._rung, set()
@@ -138,10 +141,17 @@ class Alarm:
 
     def seconds(self) -> float:
         """Return how long the runner may sleep."""
-        if self._steady() < self._listens_until:
+        if self._is_listening:
             return min(LOOK_SECONDS, self._poll)
         with self._lock:
             nearest = self._moments[0][0] if self._moments else None
         if nearest is None:
             return self._poll
         return min(self._poll, max(0.0, (nearest + LATE_MS - self._now()) / 1000))
+
+    @property
+    def _is_listening(self) -> bool:
+        """Whether it looks again soon. The last of the looks begins when the time is over: one that
+        began before may not have seen what is stored by now, however late its answer came."""
+        began_in_time = self._looked_at < self._listens_until and self._is_free()
+        return began_in_time or self._steady() < self._listens_until

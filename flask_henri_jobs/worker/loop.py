@@ -10,7 +10,7 @@ import typing as t
 
 from ..errors import StoreUnavailable
 from ..log import logger
-from ..store.connection import DriverError
+from ..store.connection import DriverError, answers
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,14 +68,14 @@ class Outages:
 
         :raises StoreUnavailable: It does not.
         """
-        asked_at = self._steady()
+        asked_at, before = self._steady(), answers()
         try:
             yield
         except StoreUnavailable as error:
             if self._is_news(away=True, asked_at=asked_at):
                 logger.warning("The database is away; everything is tried again. %s", error)
             raise
-        if self._is_said and self._is_news(away=False, asked_at=asked_at):
+        if self._is_said and answers() > before and self._is_news(away=False, asked_at=asked_at):
             logger.warning("The database answers again.")
 
     @contextlib.contextmanager

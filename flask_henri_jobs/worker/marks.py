@@ -96,9 +96,9 @@ class Marks:
         """Note that a job has returned, and its outcome is to be stored."""
         self._map[_FIRST + mark * _SLOT] = _PERFORMED
 
-    def commits(self, mark: int) -> None:
-        """Note that a job is about to end in its transaction, which locks its document (X2)."""
-        self._map[_FIRST + mark * _SLOT] = _COMMITTING
+    def commits(self, mark: int, *, so: bool = True) -> None:
+        """Note whether a job is about to end in its transaction, which locks its document (X2)."""
+        self._map[_FIRST + mark * _SLOT] = _COMMITTING if so else _PERFORMING
 
     def end(self, mark: int) -> None:
         """Note that nothing is left to do for a job."""

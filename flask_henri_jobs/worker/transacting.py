@@ -15,10 +15,9 @@ from ..errors import (
     JobLost,
     StoreUnavailable,
     TransactionAborted,
-    TransactionRefused,
 )
 from ..log import logger
-from ..store.job_transactions import naming_aborts
+from ..store.job_transactions import naming_aborts, once
 from .loop import Wakeup
 
 if t.TYPE_CHECKING:
@@ -96,8 +95,7 @@ class OwnTransaction:
             try:
                 with self._tried(client) as session:
                     returned = work(session)
-                    if not session.has_result:
-                        session.result = returned
+                    session.take(returned)
             except TransactionAborted:
                 if tries == MOST_TRIES:
                     raise
@@ -107,12 +105,7 @@ class OwnTransaction:
         raise AssertionError("unreachable")
 
     def _use(self) -> None:
-        if self._is_used:
-            raise TransactionRefused(
-                "The attempt has had its transaction: the first one ends the job.",
-                hint="Make all writes in one block.",
-            )
-        self._is_used = True
+        self._is_used = once(self._is_used)
         self._runner.warn()
 
     @contextlib.contextmanager
@@ -154,6 +147,7 @@ class OwnTransaction:
         if not attempts.hold(attempt) or self._execution.frame.thrown is not None:
             attempts.release(attempt)
             raise self._execution.frame.instance()
+        self._mark(committing=True)
         try:
             ending = self._commit_with_outcome(session)
             # The thread has the mark until the task returns.
@@ -161,16 +155,20 @@ class OwnTransaction:
             self._execution.settled = ending
             self._runner.committer.hand_over(ending)
         finally:
+            self._mark(committing=self._execution.settled is not None)
             attempts.release(attempt)
         self._runner.transactions.tell(session)
+
+    def _mark(self, *, committing: bool) -> None:
+        """Tell the supervisor whether the server may have the job's document locked."""
+        if self._execution.mark is not None:
+            self._runner.marks.commits(self._execution.mark, so=committing)
 
     def _commit_with_outcome(self, session: JobSession) -> Ending:
         if has_heeded(self._execution.running):
             raise JobCancelled("The job was cancelled.")
         seconds = steady_seconds() - self._attempt.began
         ending = self._execution.ended(None, session.result, seconds)
-        if ending.mark is not None:
-            self._runner.marks.commits(ending.mark)
         ending.stands = self._runner.transactions.write(session, ending.job, ending.outcome)
         if ending.stands is None:
             raise JobLost("The claim of the job is gone: its transaction was aborted.")

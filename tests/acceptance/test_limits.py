@@ -130,6 +130,7 @@ def test_never_more_than_the_limit(workers: Workers, database: Database[Document
 
     visits = visits_of(database, beginning)
     given_up = len(visits) - JOBS
+    print(f"{JOBS} jobs, {given_up} begun again over {ROUNDS} rounds of 3 faults")
     assert given_up > ROUNDS
     most = most_inside(visits)
     assert set(most) == set(range(KEYS))

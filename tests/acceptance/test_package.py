@@ -63,7 +63,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: list[str]) -> None:
         "Makefile",
         "pyproject.toml",
         "benchmarks/__main__.py",
-        "soak/__main__.py",
+        "benchmarks/soak/__main__.py",
         "docs/reference/configuration.md",
         "example_app/__init__.py",
         "example_app/broken.csv",

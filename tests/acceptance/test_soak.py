@@ -6,8 +6,8 @@ import typing as t
 
 import pytest
 
+from benchmarks.soak.run import soak
 from mongod import replica_set
-from soak.run import soak
 
 if t.TYPE_CHECKING:
     from pathlib import Path

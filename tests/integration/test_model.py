@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 
 import pytest
@@ -21,6 +22,9 @@ if t.TYPE_CHECKING:
     from collections.abc import Callable
 
 MINUTES_TO_THE_END = 30
+
+WALKS = int(os.environ.get("MODEL_WALKS", "40"))
+"""How many long ones, of up to 60 steps each."""
 
 TENANT = "acme"
 
@@ -228,11 +232,11 @@ def run(mongo_uri: str, database_name: str) -> t.Iterator[Callable[..., None]]:
 def test_short_walks(run: Callable[..., None]) -> None:
     """Q1 to Q7, L3, B1 to B3, S1, W6: Whatever runners and operators do, and wherever they are
     killed, jobs, limits, batches and slots are as a small model of them says."""
-    run(max_examples=12, stateful_step_count=40, phases=[Phase.generate])
+    run(max_examples=10, stateful_step_count=40, phases=[Phase.generate])
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(60 + 6 * WALKS)
 def test_long_walks(run: Callable[..., None]) -> None:
     """The same, for thousands of steps."""
-    run(max_examples=60, stateful_step_count=60)
+    run(max_examples=WALKS, stateful_step_count=60)

@@ -82,7 +82,7 @@ def test_a_start_is_one_round_trip_more(
     app = make_app()
     jobs = HenriJobs(app, client=lambda: MongoClient(mongo_uri, event_listeners=[recorder]))
 
-    @jobs.task(name="rated", rate="50/s")
+    @jobs.task(name="rated", rate="50/2s")
     def rated() -> None: ...
 
     with app.app_context():

@@ -6,8 +6,8 @@ import typing as t
 
 import pytest
 
-from soak.app import SLOT_SECONDS, SLOTS, create_app, finished, jobs, member, once, short
-from soak.invariants import Acknowledged, Queue
+from benchmarks.soak.app import SLOT_SECONDS, SLOTS, create_app, finished, jobs, member, once, short
+from benchmarks.soak.invariants import Acknowledged, Queue
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -32,6 +32,7 @@ class Woken:
             chance=lambda: 1.0,
         )
         self.time.advance(1.0)
+        self.alarm.answer()
 
     def wake(self) -> None:
         self.times += 1
@@ -81,7 +82,38 @@ def test_a_woken_runner_looks_again_for_longer_than_a_burst(woken: Woken) -> Non
 
     assert woken.alarm.seconds() == LOOK_SECONDS
     woken.time.advance(LISTENS_SECONDS)
+    woken.look(found=False)
     assert woken.alarm.seconds() == POLL
+
+
+def test_the_last_look_begins_when_the_time_is_over(woken: Woken) -> None:
+    """B7: A look whose answer was long in coming is followed by one more; not by many, though no
+    thread is free for them."""
+    woken.ring()
+    woken.look(found=False)
+    woken.time.advance(2 * LISTENS_SECONDS)
+
+    assert woken.alarm.seconds() == LOOK_SECONDS
+    woken.is_free = False
+    assert woken.alarm.seconds() == POLL
+    woken.is_free = True
+    woken.look(found=False)
+    assert woken.alarm.seconds() == POLL
+
+
+def test_a_burst_that_began_before_it(woken: Woken) -> None:
+    """B7: A runner that starts looks again too: it has not heard what was rung before."""
+    alarm = Alarm(
+        ALL_QUEUES,
+        woken.wake,
+        lambda: True,
+        woken.time.clock.now,
+        POLL,
+        steady=lambda: woken.time.seconds,
+    )
+    alarm.answer()
+
+    assert alarm.seconds() == LOOK_SECONDS
 
 
 def test_a_busy_runner_ignores_rings_and_looks_once_it_is_free(woken: Woken) -> None:
@@ -137,6 +169,7 @@ def test_sleeps_until_the_nearest_moment(woken: Woken) -> None:
     assert woken.alarm.seconds() == LOOK_SECONDS
 
     woken.time.advance(LISTENS_SECONDS)
+    woken.look(found=False)
     assert woken.alarm.seconds() == pytest.approx(0.15)
 
 

@@ -7,9 +7,10 @@ import signal
 import threading
 import typing as t
 
-from pymongo.errors import OperationFailure
+from pymongo.errors import ConnectionFailure, OperationFailure
 
 from flask_henri_jobs.errors import StoreUnavailable
+from flask_henri_jobs.store.connection import answering
 from flask_henri_jobs.worker.loop import LONGEST_PAUSE, Loop, Outages, Rounds, Wakeup
 
 if t.TYPE_CHECKING:
@@ -122,12 +123,16 @@ def test_many_rings_end_one_sleep() -> None:
 
 
 def ask(outages: Outages, answers: bool) -> None:
-    with contextlib.suppress(StoreUnavailable), outages.asking():
+    with contextlib.suppress(StoreUnavailable), outages.asking(), answering("a question"):
         if not answers:
-            raise StoreUnavailable("No server.")
+            raise ConnectionFailure("No server.")
 
 
-DOWN = "The database is away; everything is tried again. No server."
+DOWN = (
+    "The database is away; everything is tried again."
+    " The database did not answer a question within 10 s: No server."
+    " Is it running, and is HENRI_JOBS_URI right?"
+)
 UP = "The database answers again."
 
 
@@ -175,6 +180,19 @@ def test_a_server_that_shuts_down(caplog: pytest.LogCaptureFixture) -> None:
         seconds.now += wait
         ask(outages, answers=wait > 0)
     assert said(caplog) == [DOWN, UP, DOWN, UP]
+
+
+def test_what_need_not_be_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """W10: A round that finds nothing to ask says nothing of the database."""
+    outages = Outages(seconds := Seconds())
+    ask(outages, answers=False)
+    seconds.now += 30
+
+    with outages.asking():
+        pass
+
+    assert outages.is_on
+    assert said(caplog) == [DOWN]
 
 
 def test_an_answer_to_an_earlier_question_is_no_news(caplog: pytest.LogCaptureFixture) -> None:

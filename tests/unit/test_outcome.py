@@ -18,6 +18,8 @@ from flask_henri_jobs.errors import (
 )
 from flask_henri_jobs.job import Job
 from flask_henri_jobs.outcome import (
+    AFTER_ABORT,
+    MOST_ABORTED,
     MOST_MESSAGE_BYTES,
     MOST_STACK_BYTES,
     Again,
@@ -285,5 +287,12 @@ def test_aborted_transaction(before: int | None) -> None:
         assert isinstance(outcome, Again)
         times = (before or 0) + 1
         assert outcome.aborted == times
-        usual = min(100 * 2 ** (times - 1), 10_000)
-        assert usual / 2 <= outcome.run_at - NOW <= usual * 1.5
+        usual = min(100 * 2.5 ** (times - 1), 20_000)
+        assert usual * 0.7 - 1 <= outcome.run_at - NOW <= usual * 1.3 + 1
+
+
+def test_waits_after_aborts() -> None:
+    """X2: before its aborts count as failures, a job has outlasted what a killed process left."""
+    waits = [AFTER_ABORT.wait_after(times) for times in range(1, MOST_ABORTED + 1)]
+
+    assert sum(waits, timedelta()) > timedelta(seconds=60)

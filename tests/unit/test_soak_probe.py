@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from soak.probe import Probe, Sample, sample_of
+from benchmarks.soak.probe import Probe, Sample, sample_of
 
 STEADY = Sample(memory=50.0, threads=20, sockets=9, handles=6)
 

@@ -65,7 +65,7 @@ class Asking:
     def _ask(self) -> None:
         mine = {"number": self._number}
         while not self._over:
-            self._collection.update_one(mine, {"$inc": {"count": 1}}, upsert=True)
+            self._collection.update_one(mine, {"$inc": {"count": 1}})
             found = [row["number"] for row in self._collection.find(mine, batch_size=1)]
             if set(found) != {self._number}:
                 self.wrong.append(found)
@@ -83,6 +83,7 @@ def test_connections(
     # A socket that was being made when it landed is closed with its object, and Python says so:
     # to pytest, into which the next exception may land.
     monkeypatch.setattr(sys, "unraisablehook", lambda _unraisable: None)
+    collection.insert_many([{"number": number} for number in range(POOL)])
     asking = [Asking(collection, number) for number in range(POOL)]
     deadline = time.monotonic() + 15
     while min(one.thrown_out for one in asking) < 40 and time.monotonic() < deadline:

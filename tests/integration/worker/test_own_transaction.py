@@ -15,7 +15,8 @@ from pymongo import MongoClient
 from flask_henri_jobs import HenriJobs, Retry, Snooze, current_job
 from flask_henri_jobs.cli.findings import configuration_findings
 from flask_henri_jobs.cli.queue_findings import queue_findings
-from flask_henri_jobs.errors import OutsideJob, TransactionRefused
+from flask_henri_jobs.errors import OutsideJob, TransactionAborted, TransactionRefused
+from flask_henri_jobs.store.transactions import TransactionRaced
 
 if t.TYPE_CHECKING:
     from pymongo.collection import Collection
@@ -253,6 +254,41 @@ def test_a_client_of_the_tasks(
         "TransactionRefused: The MongoDB server is in no replica set, and has no transactions."
     )
     assert "client= is an instance of Collection" in str(wrong.refresh().error)
+
+
+def test_inline(app: Flask, jobs: HenriJobs, effects: Collection[Document], heard: Heard) -> None:
+    """X2: a job that is performed where it is enqueued commits what its task writes."""
+
+    @jobs.task(name="pay", store_result=True)
+    def pay(how: str) -> str:
+        if how == "function":
+            return current_job.run_in_transaction(add)
+        with current_job.transaction() as tx:
+            add(tx)
+            tx.result = how
+            if how == "fails":
+                raise ValueError(how)
+            if how == "raced":
+                raise TransactionRaced(how)
+        if how == "twice":
+            with current_job.transaction():
+                raise AssertionError
+        return "too late"
+
+    def add(tx: JobSession) -> str:
+        effects.update_one({"_id": "count"}, {"$inc": {"n": 1}}, session=tx)
+        return "added"
+
+    with jobs.with_settings(app, inline=True):
+        assert [pay.delay(how).result for how in ("block", "function")] == ["block", "added"]
+        for how, raised in [("fails", ValueError), ("raced", TransactionAborted)]:
+            with pytest.raises(raised):
+                pay.delay(how)
+        assert effects.find_one() == {"_id": "count", "n": 2}
+        with pytest.raises(TransactionRefused):
+            pay.delay("twice")
+    assert [facts["result"] for facts in heard.of("job_succeeded")] == ["block", "added"]
+    assert jobs.count() == 0
 
 
 def test_outside_a_job(app: object) -> None:

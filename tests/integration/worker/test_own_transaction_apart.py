@@ -14,6 +14,7 @@ from flask_henri_jobs.progress import Progress, Track
 from flask_henri_jobs.store.documents import new_row
 from flask_henri_jobs.store.job_transactions import JobTransactions
 from flask_henri_jobs.store.leases import Leases
+from flask_henri_jobs.store.permits import Permits
 from flask_henri_jobs.worker.reporting import IDLE_SECONDS, Reporter
 from flask_henri_jobs.worker.runner import Runner
 
@@ -126,7 +127,13 @@ def test_a_beat_in_flight(runner: Runner, keeper: Keeper, monkeypatch: pytest.Mo
             assert may_end.wait(PATIENCE)
         return set()
 
+    def keep_permits(_self: Permits, jobs: t.Sequence[Job]) -> set[str]:
+        with_permits.append(len(jobs))
+        return set()
+
+    with_permits: list[int] = []
     monkeypatch.setattr(Leases, "keep", keep)
+    monkeypatch.setattr(Permits, "keep", keep_permits)
     job = _a_job()
     runner._holdings.add([job], 0.0)
     beating = threading.Thread(target=keeper.round)
@@ -152,6 +159,8 @@ def test_a_beat_in_flight(runner: Runner, keeper: Keeper, monkeypatch: pytest.Mo
     runner._holdings.set_apart(job, apart=False)
     keeper.round()
     assert kept == [1, 1, 0, 1]
+    # Its permit is another document, and is kept all the while.
+    assert with_permits == [1, 1, 1]
 
 
 def test_progress_that_is_held_back(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

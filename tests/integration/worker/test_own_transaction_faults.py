@@ -105,7 +105,7 @@ def test_conflict(
     assert "WriteConflict" in str(job.error)
     assert "full error" not in str(job.error)
     assert type(heard.of("job_retried")[0]["error"]) is TransactionAborted
-    assert job.run_at.timestamp() * 1000 - job.row["updated_at"] < 20_000
+    assert job.run_at.timestamp() * 1000 - job.row["updated_at"] < 30_000
 
     perform(jobs, job)
 

@@ -18,7 +18,7 @@ from mongod import wait_until
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PATHS = (ROOT, ROOT / "tests")
 """Where processes find this, and the servers of the tests."""
 
@@ -37,10 +37,11 @@ class Worker:
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start it, in a group of its own; what it says goes behind what it has said."""
-        flask = ["-m", "flask", "--app", "soak.app", "jobs", "worker", "-p", str(PROCESSES)]
+        flask = ["-m", "flask", "--app", "benchmarks.soak.app"]
+        work = ["jobs", "worker", "-p", str(PROCESSES)]
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, *flask],
+                [sys.executable, *flask, *work],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -152,7 +153,7 @@ def enqueuing(
     environment: dict[str, str], folder: Path, ledger: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Have an application process enqueue within the block."""
-    command = [sys.executable, "-m", "soak.load", str(ledger)]
+    command = [sys.executable, "-m", "benchmarks.soak.load", str(ledger)]
     with (folder / "load.log").open("wb") as output:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=output, stderr=output, start_new_session=True

@@ -1,4 +1,4 @@
-"""An application process that enqueues all the while: ``python -m soak.load LEDGER``.
+"""An application process that enqueues all the while: ``python -m benchmarks.soak.load LEDGER``.
 
 It keeps nothing in its memory: what was acknowledged goes into a file, a line each.
 """

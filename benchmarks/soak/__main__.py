@@ -13,7 +13,7 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from mongod import replica_set
 

@@ -19,7 +19,7 @@ if t.TYPE_CHECKING:
     from mongod import Deployment
 
 DATABASE = "soak"
-POOLS = "maxIdleTimeMS=10000"
+POOLS = "maxIdleTimeMS=1000"
 """The driver's pools keep the connections of their busiest moment, which may be any; so they close
 what has not been used for a while, and what is left open is what somebody holds on to."""
 

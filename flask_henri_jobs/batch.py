@@ -188,6 +188,17 @@ def callback_key(batch_id: str, field: str) -> str:
     return f"batch:{batch_id}{_KEY_ENDS[field]}"
 
 
+def read_callback_key(key: str) -> tuple[str, str] | None:
+    """Return the batch and the field that such a key is for; None where it is no such key."""
+    begin, _, rest = key.partition(":")
+    if begin != "batch" or not rest:
+        return None
+    for field in ("on_success", "on_failure"):
+        if rest.endswith(_KEY_ENDS[field]):
+            return rest.removesuffix(_KEY_ENDS[field]), field
+    return rest, "callback"
+
+
 def summary(batch: Mapping[str, t.Any], counts: Counts) -> dict[str, t.Any]:
     """Return what a callback is given as its ``batch`` argument."""
     return {

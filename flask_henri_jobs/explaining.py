@@ -6,6 +6,7 @@ import time
 import typing as t
 
 from . import reason
+from .batch import read_callback_key
 from .clock import to_datetime
 from .durations import millis
 from .job import PENDING, RUNNING
@@ -13,6 +14,7 @@ from .queues import QueueSelection
 from .rate import lane_of
 from .reason import MOST_IN_FRONT
 from .redaction import marked
+from .store.filters import JobFilter
 from .store.wish import MOST_ATTEMPTS
 from .tenant import is_visible, tenant_in_scope
 
@@ -32,7 +34,7 @@ CLOCK_MS = 1_000
 SILENT_BEATS = 2.5
 """Heartbeats that a runner may miss before it is said to be silent."""
 
-MOST_HOLDERS = 100
+MOST_HOLDERS = MOST_MEMBERS = 100
 MOST_PERMITS = 10_000
 
 BESIDES_SUSPECTS, ONLY_SUSPECTS = "jobs", "suspects"
@@ -59,6 +61,28 @@ def explain(state: AppState, job: Job) -> list[Reason]:
         *(_of_its_lane(state, job, shown) if is_due else ()),
         *_of_the_runners(state, job, now, is_due=is_due),
     ]
+
+
+def explain_callback(state: AppState, key: str) -> list[Reason] | None:
+    """Return why a batch's callback does not run now, by the unique key that it will have (B2).
+
+    :return: None where that is no such key, or its batch has, or will have, no such callback.
+    """
+    found = read_callback_key(key)
+    batch = state.store.batches.find(found[0]) if found else None
+    if found is None or batch is None or not is_visible(batch.tenant):
+        return None
+    job = state.store.admin.holder_of(key)
+    if job is not None:
+        return explain(state, job)
+    if batch.finished_at is not None or not batch.row.get(found[1]):
+        return None
+    which = [JobFilter(state=one, batch=batch.id) for one in (RUNNING, PENDING)]
+    left = sum(map(state.store.admin.count, which))
+    if not left and batch.sealed_at is not None:
+        return []
+    jobs = [job.id for one in which for job in state.store.admin.page(one, MOST_MEMBERS)]
+    return [reason.waits(batch, left, jobs[:MOST_MEMBERS])]
 
 
 def spoilt_fields(row: Mapping[str, t.Any]) -> list[str]:

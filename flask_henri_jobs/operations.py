@@ -14,7 +14,7 @@ from .cancelling import cancel
 from .checks import checked_name
 from .durations import millis, to_duration
 from .errors import InvalidFilter
-from .explaining import explain
+from .explaining import explain, explain_callback
 from .job import DEAD, DONE
 from .pause import KINDS, QUEUE, TASK, TENANT, Paused
 from .signals import emit
@@ -153,14 +153,17 @@ class Operations:
     def explain(self, job_id: str) -> Reasons:
         """Return every reason why a job does not run now, that it runs or has ended among them.
 
-        There is none where nothing holds it back: a runner will take it in a moment (X8).
+        There is none where nothing holds it back: a runner will take it in a moment (X8). A
+        batch's callback is stored as its batch ends. It is asked about by the unique key that it
+        will have: ``batch:<id>``, ``batch:<id>:success`` or ``batch:<id>:failure``.
 
         :raises UnknownJob: There is none with that id.
         """
         job = self.get(job_id)
-        if job is None:
+        reasons = explain_callback(self.state, job_id) if job is None else explain(self.state, job)
+        if reasons is None:
             raise unknown(job_id)
-        return explain(self.state, job)
+        return reasons
 
     def pause(self, **which: t.Unpack[Pausable]) -> Pause:
         """Have no job of a queue, a task or a tenant begin, until it is resumed (X4).

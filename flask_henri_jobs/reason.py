@@ -13,6 +13,7 @@ if t.TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from .batch import Batch
     from .job import Job
     from .pause import Pause
     from .rate import Rate
@@ -94,6 +95,11 @@ REASONS: dict[str, Kind] = {
         "It ran in a process that died, so it is performed alone, and other jobs are in the way",
         ("jobs",),
         "Wait for their ends; the supervisor of a worker starts a process for it.",
+    ),
+    "waits": Kind(
+        "It is the callback of a batch, and is stored when the last of the batch's jobs has ended",
+        ("batch", "sealed", "left", "jobs"),
+        "Wait; 'flask jobs batches' shows how far it is, and 'flask jobs explain' of each job why.",
     ),
     "running": Kind(
         "It runs, or is about to: a runner has it",
@@ -319,6 +325,21 @@ def alone(jobs: Sequence[str | None]) -> Reason:
     waits = f" It waits for {_some([_job(one) for one in jobs[:MOST_NAMED]], len(jobs))}."
     text = "It ran in a process that died, and is performed alone."
     return _reason("alone", text + (waits if jobs else ""), jobs=list(jobs))
+
+
+def waits(batch: Batch, left: int, jobs: Sequence[str]) -> Reason:
+    """Return that a callback waits for other jobs, those of its batch.
+
+    :param left: How many of them have not ended.
+    :param jobs: The first of those.
+    """
+    named = [_job(one) for one in jobs[:MOST_NAMED]]
+    text = f"It waits for {_many(left, 'job')} of the batch {batch.id}"
+    text += f": {_some(named, left)}." if named else "."
+    is_sealed = batch.sealed_at is not None
+    if not is_sealed:
+        text += " The batch is not sealed: others may be added."
+    return _reason("waits", text, batch=batch.id, sealed=is_sealed, left=left, jobs=list(jobs))
 
 
 def _reason(code: str, text: str, **facts: t.Any) -> Reason:

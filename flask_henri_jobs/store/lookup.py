@@ -87,6 +87,12 @@ class Lookup:
         row = self._read(checked_id(job_id))
         return None if row is None else Job(row, self)
 
+    def holder_of(self, unique_key: str) -> Job | None:
+        """Return the job that has a unique key, or None where there is none."""
+        with answering("the look at a unique key"):
+            row = self.jobs.find_one({"unique_key": unique_key})
+        return None if row is None else Job(row, self)
+
     def page(
         self,
         which: JobFilter,

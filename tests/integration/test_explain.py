@@ -209,6 +209,13 @@ def alone(shop: Shop) -> Job:
     return shop.change(shop.store("work", wait="1h"), suspect=True, run_at=0)
 
 
+def waits(shop: Shop) -> str:
+    with shop.jobs.batch(callback="work") as batch:
+        batch.add(shop.jobs.tasks["work"])
+        batch.add(shop.jobs.tasks["fail"])
+    return f"batch:{batch.id}"
+
+
 def running(shop: Shop) -> Job:
     shop.start(threads=1)
     return shop.begun(shop.store("hold"))
@@ -233,11 +240,11 @@ def dead(shop: Shop) -> Job:
     return job
 
 
-FAULTS: dict[str, Callable[[Shop], Job]] = {
+FAULTS: dict[str, Callable[[Shop], Job | str]] = {
     make.__name__: make
     for make in (
         *(spoilt, not_due, clock, expired, queue_paused, task_paused, tenant_paused, key_full),
-        *(rate_spent, no_runner, task_unknown, all_busy, alone, running, silent, done, dead),
+        *(rate_spent, no_runner, task_unknown, all_busy, alone, waits, running, silent, done, dead),
     )
 }
 
@@ -247,7 +254,8 @@ def test_each_fault_is_named(shop: Shop, code: str) -> None:
     """X8: a fault is the one that is named, with the facts that its kind has, and in words."""
     job = FAULTS[code](shop)
 
-    reasons = {reason.code: reason for reason in shop.jobs.explain(job.id)}
+    job_id = job if isinstance(job, str) else job.id
+    reasons = {reason.code: reason for reason in shop.jobs.explain(job_id)}
 
     assert [*reasons] == (["not_due", "clock"] if code == "clock" else [code])
     assert set(reasons[code].facts) == set(REASONS[code].facts)
@@ -379,6 +387,41 @@ def test_a_spent_rate_says_until_when(shop: Shop) -> None:
     [taken] = shop.jobs.database["henri_jobs_rates"].find({"taken_at": {"$gt": 0}})
     assert round(reason.facts["until"].timestamp() * 1000) == taken["taken_at"] + HOUR
     assert (reason.facts["bucket"], reason.facts["rate"]) == ("rated:a", "1/1h")
+
+
+def test_a_callback_waits_for_its_batch(shop: Shop) -> None:
+    """X8, B2: a callback that is not stored yet waits for the jobs that have not ended, which are
+    named, and says where others may still be added; one that the batch has not is unknown."""
+    work = shop.jobs.tasks["work"]
+    batch = shop.jobs.batch(on_success="work")
+    now, later = batch.add(work), batch.add(work.using(wait="1h"))
+    key = f"batch:{batch.id}:success"
+
+    [early] = shop.jobs.explain(key)
+    batch.seal()
+    shop.perform()
+    [reason] = shop.jobs.explain(key)
+
+    assert early.text.endswith("The batch is not sealed: others may be added.")
+    assert set(early.facts["jobs"]) == {now.id, later.id}
+    assert reason.text == f"It waits for 1 job of the batch {batch.id}: job {later.id}."
+    assert reason.facts == {"batch": batch.id, "sealed": True, "left": 1, "jobs": [later.id]}
+    for unknown in (f"batch:{batch.id}", f"batch:{batch.id}:failure", "batch:", "batch:nowhere"):
+        with pytest.raises(UnknownJob):
+            shop.jobs.explain(unknown)
+
+
+def test_a_callback_that_is_stored_waits_for_none(shop: Shop) -> None:
+    """X8, B2: once its batch has ended, a callback is a job like any other, and its key tells of
+    it; one of another outcome never comes."""
+    with shop.jobs.batch(callback="hold", on_failure="work") as batch:
+        batch.add(shop.jobs.tasks["work"])
+    shop.jobs.pause(name="hold")
+    shop.perform()
+
+    assert [one.code for one in shop.jobs.explain(f"batch:{batch.id}")] == ["task_paused"]
+    with pytest.raises(UnknownJob):
+        shop.jobs.explain(f"batch:{batch.id}:failure")
 
 
 def test_a_retry_says_after_what(shop: Shop) -> None:

@@ -159,13 +159,16 @@ class Connection:
     def listening_client(self) -> Iterator[Client | None]:
         """Return a client for one cursor that is always waited on, until the end of the block.
 
-        It is one with a single connection, which takes none of the others'. An application's own
-        client cannot be made again: it is used itself, unless it has no connection to spare; then
-        there is none.
+        It is one with a single connection, which takes none of the others'; or a runner's client,
+        where that has enough. An application's own cannot be made again: it is used itself,
+        unless it has no connection to spare; then there is none.
         """
+        has_more = self.client.options.pool_options.max_pool_size != 1
         if self._uri is None:
-            most = self.client.options.pool_options.max_pool_size
-            yield None if most == 1 else self.client
+            yield self.client if has_more else None
+            return
+        if has_more and self.client is not self.task_client:
+            yield self.client
             return
         # Its one cursor tells at once when the server is gone; it need not be asked as well.
         client = client_of(

@@ -24,7 +24,7 @@ if t.TYPE_CHECKING:
     from .connection import Connection
     from .wakeups import Wakeups
 
-AWAIT_MS = 5000
+AWAIT_MS = 10_000
 """How long the server holds a question for rings before it answers that there were none."""
 
 SHORTEST_PAUSE = 0.1

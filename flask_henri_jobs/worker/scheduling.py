@@ -29,8 +29,11 @@ if t.TYPE_CHECKING:
     from ..store import Store
     from .loop import Outages
 
-LOOK_AHEAD_MS = 1000
-"""How far a look reaches; the next look is at the nearest slot in it, or at its end."""
+LOOK_AHEAD_MS = 2000
+"""How far a look reaches; the next look is at the nearest slot in it, or at its end.
+
+So long it may take until a schedule is known that somebody adds, resumes or moves at run time.
+"""
 
 
 class Scheduling:
@@ -84,7 +87,7 @@ class Scheduling:
         return self._loop.stop(timeout)
 
     def round(self) -> float:
-        """Fire what is due. Return the seconds until something is, at most one."""
+        """Fire what is due. Return the seconds until something is, at most two."""
         now = self._store.clock.now()
         until = now + LOOK_AHEAD_MS
         with self._outages.asking(), self._app.app_context():

@@ -22,7 +22,7 @@ if t.TYPE_CHECKING:
 
     from ..app_state import AppState
 
-TICK_SECONDS = 0.2
+TICK_SECONDS = 0.5
 """How often it looks at what its processes tell it; their ends wake it."""
 
 LEAVING_SECONDS = 5.0

@@ -431,7 +431,7 @@ def test_a_task_that_was_renamed(
 
 
 def test_idle_cost(start: Start, world: World, recorder: Recorder) -> None:
-    """S1: a runner with nothing due asks once a second, and sleeps until the next slot is near."""
+    """S1: a runner with nothing due asks every two seconds, and sleeps until the next slot is near."""
     process = start(MINUTELY)
     process.round()
     recorder.commands.clear()
@@ -440,7 +440,7 @@ def test_idle_cost(start: Start, world: World, recorder: Recorder) -> None:
         waits.append(process.round())
         asked += 1
         world.advance(waits[-1])
-    assert set(waits) == {1.0}
-    assert len(recorder.commands) == asked == 25
-    world.advance(34.4)
+    assert set(waits) == {2.0}
+    assert len(recorder.commands) == asked == 13
+    world.advance(33.4)
     assert process.round() == pytest.approx(0.6)

@@ -89,7 +89,7 @@ def test_a_process_that_does_not_know_the_task(
     ours = start()
     ours.round()
     world.advance(120)
-    assert ours.round() == 1.0
+    assert ours.round() == 2.0
     assert slots("added") == []
     other.round()
     assert len(slots("added")) == 1

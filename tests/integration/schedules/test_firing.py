@@ -431,7 +431,7 @@ def test_a_task_that_was_renamed(
 
 
 def test_idle_cost(start: Start, world: World, recorder: Recorder) -> None:
-    """S1: a runner with nothing due asks every two seconds, and sleeps until the next slot is near."""
+    """S1: a runner with nothing due asks every two seconds, and sleeps until a slot is near."""
     process = start(MINUTELY)
     process.round()
     recorder.commands.clear()

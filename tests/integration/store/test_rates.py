@@ -258,10 +258,10 @@ def test_who_shares_a_bucket_looks_more_often(
     """X4: a start that another took meanwhile costs two questions, and from then on what was seen
     of the bucket holds for a moment only."""
     other = rates_on(jobs, rates.now)
+    rates.random = other.random = lambda slots, count: sorted(slots)[:count]
     assert rates.free("mail", RATE, 1) == 1
     for n in range(RATE.most - 2):
         take(other, n)
-    rates.random = lambda slots, count: sorted(slots)[:count]
     taken = [row["slot"] for row in rates.rates.find()]
     assert 0 in taken
     recorder.commands.clear()

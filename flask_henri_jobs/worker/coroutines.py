@@ -51,6 +51,7 @@ class _Coroutine:
 
     def run(self) -> t.Any:
         with asyncio.Runner() as runner:
+            runner.get_loop().set_exception_handler(_hear)
             runner.run(self._await())
         raised, self._raised = self._raised, None
         try:
@@ -72,6 +73,15 @@ class _Coroutine:
         except BaseException as raised:  # noqa: BLE001 - it is raised outside the loop
             self._raised = below(raised)
             _open_circles(raised)
+
+
+def _hear(loop: asyncio.AbstractEventLoop, context: dict[str, t.Any]) -> None:
+    """Have asyncio log what went wrong, but for an exit: that has ended the loop, and its attempt.
+
+    It would be told as never retrieved when the garbage is collected, in the middle of anything.
+    """
+    if not isinstance(context.get("exception"), (SystemExit, KeyboardInterrupt)):
+        loop.default_exception_handler(context)
 
 
 def _open_circles(raised: BaseException) -> None:

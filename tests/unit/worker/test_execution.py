@@ -111,8 +111,11 @@ def test_a_cancelled_coroutine_fails(perform: Perform) -> None:
 
 
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
-def test_an_exit_beside_a_coroutine(perform: Perform, raised: type[BaseException]) -> None:
-    """W9: An exit in an asyncio task of the job's ends its loop and its attempt, no other."""
+def test_an_exit_beside_a_coroutine(
+    perform: Perform, raised: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """W9: An exit in an asyncio task of the job's ends its loop and its attempt, no other. It is
+    told once, by the attempt, and not again when the garbage is collected."""
 
     async def exits() -> None:
         raise raised(3)
@@ -128,6 +131,24 @@ def test_an_exit_beside_a_coroutine(perform: Perform, raised: type[BaseException
     assert isinstance(ending.outcome, Again)
     assert isinstance(ending.raised, raised)
     assert isinstance(after.raised, ValueError)
+    del ending, after
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_an_error_beside_a_coroutine(perform: Perform, caplog: pytest.LogCaptureFixture) -> None:
+    """W9: Another error in such a task, which nobody awaits, is told by asyncio as ever."""
+
+    async def fails() -> None:
+        raise ValueError("aside")
+
+    async def function() -> None:
+        asyncio.create_task(fails())  # noqa: RUF006 - nobody awaits it
+        await asyncio.sleep(0)
+
+    assert isinstance(perform(function).outcome, Done)
+    gc.collect()
+    assert "aside" in caplog.text
 
 
 def test_what_a_coroutine_leaves_behind_is_cancelled(perform: Perform) -> None:

@@ -93,7 +93,7 @@ class QueueSelection:
 ALL_QUEUES = QueueSelection()
 
 
-class Start(t.NamedTuple):
+class Turn(t.NamedTuple):
     """A job's place in the turns: its share, and the shares that had due jobs as well."""
 
     share: str
@@ -103,7 +103,7 @@ class Start(t.NamedTuple):
 class _Taken(t.NamedTuple):
     """The turn of a job that was claimed, and what the shares had to their credit before."""
 
-    start: Start
+    turn: Turn
     before: dict[str, int]
 
 
@@ -155,15 +155,15 @@ class QueueTurns:
         if self._weights:
             self._credit[share] -= sum(self._weights[one] for one in waiting)
 
-    def take(self, starts: Mapping[str, Start]) -> None:
+    def take(self, turns: Mapping[str, Turn]) -> None:
         """Count jobs that were claimed, in their order.
 
-        :param starts: Their places in the turns, by their ids.
+        :param turns: Theirs, by their ids.
         """
         if not self._weights:
             return
-        for job_id, start in starts.items():
-            self._serve(job_id, start)
+        for job_id, turn in turns.items():
+            self._serve(job_id, turn)
         while len(self._taken) > MOST_REMEMBERED:
             del self._taken[next(iter(self._taken))]
 
@@ -175,14 +175,14 @@ class QueueTurns:
         order = list(self._taken)
         since = order[min(map(order.index, back)) :]
         self._credit = dict(self._taken[since[0]].before)
-        again = {job_id: self._taken.pop(job_id).start for job_id in since}
-        for job_id, start in again.items():
+        again = {job_id: self._taken.pop(job_id).turn for job_id in since}
+        for job_id, turn in again.items():
             if job_id not in back:
-                self._serve(job_id, start)
+                self._serve(job_id, turn)
 
-    def _serve(self, job_id: str, start: Start) -> None:
-        self._taken[job_id] = _Taken(start, dict(self._credit))
-        self.served(start.share, start.waiting)
+    def _serve(self, job_id: str, turn: Turn) -> None:
+        self._taken[job_id] = _Taken(turn, dict(self._credit))
+        self.served(turn.share, turn.waiting)
 
     def _claim_of(self, share: str) -> int:
         return self._credit[share] + self._weights[share]

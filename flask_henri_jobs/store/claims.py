@@ -86,8 +86,8 @@ class Claims:
                 self.spread.went(asked=len(rows), won=len(jobs))
                 self._return_unused(choice.permits, jobs, token)
                 self.limited.count_starts(jobs, wish)
-            if choice.starts:
-                wish.queues.take({job.id: choice.starts[job.id] for job in jobs})
+            if choice.turns:
+                wish.queues.take({job.id: choice.turns[job.id] for job in jobs})
             return jobs
 
     def take_suspect(self, wish: Wish, names: Names[str]) -> list[Job]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..job import PENDING, Document
 from ..pause import NOTHING_PAUSED
-from ..queues import Start
+from ..queues import Turn
 from ..rate import group_of, lane_of
 from .documents import is_due
 from .pauses import not_held
@@ -43,12 +43,12 @@ class Choice:
 
     :param rows: The jobs in their order.
     :param permits: The permits that it holds for some of them, by their ids.
-    :param starts: Their places in the turns of the queues, by their ids, where those have weights.
+    :param turns: Their turns of the queues, by their ids, where those have weights.
     """
 
     rows: list[Document]
     permits: dict[str, str] = field(default_factory=dict)
-    starts: dict[str, Start] = field(default_factory=dict)
+    turns: dict[str, Turn] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class LimitedWork:
         found = {row["_id"]: row for row in self._read([*permits, *free], wish, now)}
         found |= {row["_id"]: row for row in picked if not isinstance(row, _Pick)}
         rows = [found[_id(pick)] for pick in picked if _id(pick) in found]
-        starts = {_id(place.job): place.start for place in places if place.start}
-        return Choice(list(itertools.takewhile(wish.takes, rows)), permits, starts)
+        turns = {_id(place.job): place.turn for place in places if place.turn}
+        return Choice(list(itertools.takewhile(wish.takes, rows)), permits, turns)
 
     def permit_of(self, row: Document, wish: Wish, token: str) -> dict[str, str] | None:
         """Take the permit that one job needs. Return it by the job's id; None where all are held.
@@ -297,7 +297,7 @@ class _Place(t.NamedTuple):
     """What was picked, and its place in the turns of queues that have weights."""
 
     job: Document | _Pick
-    start: Start | None
+    turn: Turn | None
 
 
 def _picked(
@@ -315,17 +315,17 @@ def _picked(
         heapq.heapify(line)
     while waiting and len(picked) < wish.at_most + wish.ahead:
         share = turns.next(waiting)
-        start = Start(share, frozenset(waiting)) if turns.are_weighted else None
+        turn = Turn(share, frozenset(waiting)) if turns.are_weighted else None
         _, number, first = waiting[share][0]
         is_ahead = len(picked) >= wish.at_most
         if not isinstance(first, _Line):
-            picked.append(_Place(first, start))
+            picked.append(_Place(first, turn))
             turns.served(share, waiting)
         elif first.is_open:
             if is_ahead and not _may_wait(first.head, len(picked), wish, groups):
                 # It waits for a thread, and nothing that is claimed ahead overtakes it.
                 break
-            picked.append(_Place(first.pick(), start))
+            picked.append(_Place(first.pick(), turn))
             turns.served(share, waiting)
         heapq.heappop(waiting[share])
         # A key's second job waits for the next claim, where it costs a question to learn which.

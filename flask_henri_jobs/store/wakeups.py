@@ -118,10 +118,9 @@ class Wakeups:
         """
         # What waits for an answer is left to the ring after the insert. A key may be held, and
         # then there is nothing to wake anybody for.
-        if self._steady() < self._check_at and row.get("unique_key") is None:
-            now = self._now()
-            if row["run_at"] <= now and self._is_news(row["queue"], now):
-                self._send({"queue": row["queue"], "run_at": now})
+        waits_for_none = self._steady() < self._check_at and row.get("unique_key") is None
+        if waits_for_none and row["run_at"] <= self._now():
+            self.ring(row["queue"])
 
     def ring_for(self, rows: Iterable[Mapping[str, t.Any]]) -> None:
         """Wake the runners of each queue that has jobs among these, when the first is due."""

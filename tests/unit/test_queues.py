@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from flask_henri_jobs.errors import ConfigError
-from flask_henri_jobs.queues import MOST_REMEMBERED, MOST_SHARES, QueueSelection, QueueTurns, Start
+from flask_henri_jobs.queues import MOST_REMEMBERED, MOST_SHARES, QueueSelection, QueueTurns, Turn
 
 SHARES = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1)
 
@@ -195,7 +195,7 @@ def test_turns_that_are_handed_back(data: st.DataObject, weights: dict[str, int]
     plan = disturbed.plan()
     starts = {}
     for number in range(kept + back):
-        starts[str(number)] = Start(serve(plan, shares), frozenset(shares))
+        starts[str(number)] = Turn(serve(plan, shares), frozenset(shares))
     disturbed.take(starts)
     disturbed.hand_back([str(number) for number in range(kept, kept + back)])
 
@@ -214,7 +214,7 @@ def test_turns_handed_back_from_among_others(data: st.DataObject, weights: dict[
     starts = {}
     for number in range(len(refused)):
         waiting = data.draw(some)
-        starts[str(number)] = Start(data.draw(st.sampled_from(sorted(waiting))), frozenset(waiting))
+        starts[str(number)] = Turn(data.draw(st.sampled_from(sorted(waiting))), frozenset(waiting))
     disturbed.take(starts)
 
     for number, is_refused in enumerate(refused):
@@ -230,7 +230,7 @@ def test_turns_are_remembered_for_a_while() -> None:
     """Q2: what is remembered of jobs that began long ago is bounded."""
     turns_ = turns("mail:2,low:1")
     for number in range(MOST_REMEMBERED + 10):
-        turns_.take({str(number): Start("mail", frozenset(["mail"]))})
+        turns_.take({str(number): Turn("mail", frozenset(["mail"]))})
 
     assert len(turns_._taken) == MOST_REMEMBERED
     turns_.hand_back(["0"])

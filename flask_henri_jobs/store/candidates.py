@@ -161,9 +161,13 @@ class Candidates:
         """Take note of queues that have work."""
         self._queues += tuple(queue for queue in queues if queue not in self._queues)
 
+    def look_for_new(self) -> None:
+        """Forget which queues have work."""
+        self._queues_until = 0.0
+
     def look_again(self) -> None:
         """Forget which queues have work, and what was stepped over."""
-        self._queues_until = 0.0
+        self.look_for_new()
         self._memories.clear()
 
     def _in_order(

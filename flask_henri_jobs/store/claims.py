@@ -281,6 +281,11 @@ class Claims:
         """Return in how many seconds a claim may bring what the last one could not see yet."""
         return self.limited.look_in()
 
+    def look_for_new(self) -> None:
+        """Forget which queues and keys have work, so that the next claim sees others, too."""
+        self.candidates.look_for_new()
+        self.limited.keys.look_for_new()
+
     def look_again(self) -> None:
         """Forget what is remembered of earlier looks, so that the next claim sees all there is."""
         self.pauses.look_again()

@@ -167,10 +167,14 @@ class WaitingKeys:
             self.look_again()
         return forgotten
 
-    def look_again(self) -> None:
-        """Forget what was read, and what was stepped over."""
+    def look_for_new(self) -> None:
+        """Forget what was read."""
         self._are_freed = False
         self._known.clear()
+
+    def look_again(self) -> None:
+        """Forget what was read, and what was stepped over."""
+        self.look_for_new()
         self._steps.clear()
 
     def _of(self, queue: str, now: Moment, sieve: Sieve | None) -> list[Head]:

@@ -64,6 +64,8 @@ class Alarm:
         # Rings may have been left out for a burst that began before this runner.
         self._listens_until = steady() + LISTENS_SECONDS
         self._looked_at = 0.0
+        self.is_last = False
+        """Whether the look that was answered for is the last of those that follow a ring."""
         self._in_vain = 0
 
     def heard(self, ring: Document) -> None:
@@ -116,7 +118,8 @@ class Alarm:
         Where several runners are woken for one job, one of them has it. Those that were woken in
         vain wait for a while next time, at random, so that not all of them ask at once.
         """
-        self._looked_at = self._steady()
+        looked_before, self._looked_at = self._looked_at, self._steady()
+        self.is_last = looked_before < self._listens_until <= self._looked_at
         now = self._now()
         with self._lock:
             rung, self._rung = self._rung, set()

@@ -79,6 +79,9 @@ class Feeder:
         if not free and not self._appetite.runs_dry:
             return self._wait_for_threads()
         rung = self._alarm.answer()
+        if self._alarm.is_last:
+            # What came in the same burst is found by this look, or by a poll.
+            self._store.claims.look_for_new()
         wish = self._appetite.wish(free, rung)
         known_at = self._holdings.now()
         with self._outages.asking():

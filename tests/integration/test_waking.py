@@ -14,7 +14,7 @@ import pytest
 from flask_henri_jobs import HenriJobs, JobFailed, Snooze
 from flask_henri_jobs.errors import UnknownJob
 from flask_henri_jobs.queues import QueueSelection
-from flask_henri_jobs.store import lookup
+from flask_henri_jobs.store import lookup, waiting_keys
 from flask_henri_jobs.worker.runner import Runner
 from mongod import wait_until
 
@@ -141,6 +141,32 @@ def test_a_limited_job_wakes(
     unlimited.delay("two")
     limited.delay("three")
     assert performed.has("two", "three")
+
+
+def test_a_limited_job_of_a_burst(
+    jobs: HenriJobs,
+    start_runner: StartRunner,
+    performed: Performed,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """W3, B7: the last look after a ring sees a job of a key that had none before, however long
+    reading the keys takes, and what was read of them is used."""
+    monkeypatch.setattr(waiting_keys, "SHORTEST_MEMORY", PATIENCE)
+
+    @jobs.task(concurrency=1)
+    def limited(what: str) -> None:
+        performed.note(what)
+
+    @jobs.task
+    def unlimited(what: str) -> None:
+        performed.note(what)
+
+    start_runner()
+    for number in range(5):
+        unlimited.delay(f"two {number}")
+        assert performed.has(f"two {number}")
+        limited.delay(f"three {number}")
+        assert performed.has(f"three {number}")
 
 
 def test_a_job_of_the_near_future(

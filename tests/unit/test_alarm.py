@@ -21,6 +21,7 @@ class Woken:
         self.times = 0
         self.is_free = True
         self.slept: list[float] = []
+        self.were_last: list[bool] = []
         self.alarm = Alarm(
             queues,
             self.wake,
@@ -42,6 +43,7 @@ class Woken:
 
     def look(self, *, found: bool) -> frozenset[str]:
         rung = self.alarm.answer()
+        self.were_last.append(self.alarm.is_last)
         self.alarm.looked(rung, found=found)
         return rung
 
@@ -99,6 +101,8 @@ def test_the_last_look_begins_when_the_time_is_over(woken: Woken) -> None:
     woken.is_free = True
     woken.look(found=False)
     assert woken.alarm.seconds() == POLL
+    woken.look(found=False)
+    assert woken.were_last == [False, True, False]
 
 
 def test_a_burst_that_began_before_it(woken: Woken) -> None:

@@ -36,6 +36,14 @@ MOST_REFUSALS = 3
 MOST_OUTSTANDING = 2 * MOST_AT_ONCE
 """Outcomes that wait to be written; a thread that has one more waits (A8)."""
 
+SPACING_SECONDS = 0.01
+"""Between the begins of two writes, where the outcomes of other jobs in hand are still to come.
+
+Without it, jobs of 20 ms on 8 threads are written by twos, and a third of all that a runner costs
+is for that: 1.1 ms of a processor for each job against 0.7 (measured). The threads wait for the
+interpreter meanwhile.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -51,9 +59,11 @@ class Settled:
 class Committer:
     """Writes the outcomes of a runner's attempts.
 
-    An executing thread hands its outcome over and takes the next job. Nobody waits for a fuller
-    group: what is there when the last write ended goes into the next.
+    An executing thread hands its outcome over and takes the next job. No thread waits for a fuller
+    group. A write waits until some milliseconds after the one before it, where more outcomes are
+    to come and nobody waits for what these free.
 
+    :param in_hand: Returns how many claimed jobs have no outcome written yet.
     :param followed_up: Called with what ended, once that is written and before it is announced:
         permits are given back and batches counted. It may be called again with the same.
     :param let_go: Called with what ended, once, when nothing is left to do for it in the database.
@@ -66,6 +76,7 @@ class Committer:
         followed_up: Callable[[list[Settled]], None],
         let_go: Callable[[list[Settled]], None],
         outages: Outages,
+        in_hand: Callable[[], int],
     ) -> None:
         self._outcomes = outcomes
         self._announcer = announcer
@@ -74,6 +85,9 @@ class Committer:
         # One group is in hand while the next one fills this.
         self._ready: queue.Queue[Ending | None] = queue.Queue(MOST_OUTSTANDING - MOST_AT_ONCE)
         self._outages = outages
+        self._in_hand = in_hand
+        self._hurry = threading.Event()
+        self._next_write_at = 0.0
         self._group: list[Ending] = []
         self._settled: list[Settled] = []
         self._writing = _Tries()
@@ -89,6 +103,10 @@ class Committer:
     def hand_over(self, ending: Ending) -> None:
         """Have an outcome written and announced. It returns at once, unless very many wait."""
         self._ready.put(ending)
+        if ending.job.permit or isinstance(ending.outcome, HandedBack):
+            # What it frees is of use to others at once. It is in the queue by now, and in the group
+            # that this ends the waiting for.
+            self._hurry.set()
 
     def finish(self, timeout: float) -> bool:
         """Write what was handed over, and end. Return whether that was done in time."""
@@ -97,6 +115,7 @@ class Committer:
         except queue.Full:
             # No database for so long that a whole queue of outcomes waits for it.
             return False
+        self._hurry.set()
         return self._ended.wait(timeout) and self._loop.stop(timeout)
 
     def _round(self) -> float:
@@ -119,16 +138,26 @@ class Committer:
     def _take_ready(self) -> list[Ending]:
         """Wait for an outcome, and return all that are there; none at the end."""
         group: list[Ending] = []
+        self._fill(group, block=True)
+        wait = self._next_write_at - time.monotonic()
+        if wait > 0 and not self._is_last and len(group) < self._in_hand():
+            self._hurry.wait(wait)
+            self._hurry.clear()
+            self._fill(group)
+        self._next_write_at = time.monotonic() + SPACING_SECONDS
+        return group
+
+    def _fill(self, group: list[Ending], *, block: bool = False) -> None:
+        """Add the outcomes that are there to a group."""
         while not self._is_last and len(group) < MOST_AT_ONCE:
             try:
-                ending = self._ready.get(block=not group)
+                ending = self._ready.get(block=block and not group)
             except queue.Empty:
                 break
             if ending is None:
                 self._is_last = True
             else:
                 group.append(ending)
-        return group
 
     def _write(self) -> list[Settled]:
         # An outcome that the database refuses holds up no other: its group is written one by one

@@ -109,11 +109,16 @@ class Housekeeping:
     def recover(self) -> None:
         """Put back the jobs whose runner stopped answering (Q4)."""
         recovered = self._store.leases.recover(self._settings.stuck_after)
-        self._aftermath.count(recovered)
-        for job in recovered:
-            with about(job):
-                logger.warning("Recovered %r from a runner that stopped answering.", job)
-            tell_recovered(self._app, job)
+        self._see_to(recovered, "Recovered %r from a runner that stopped answering.")
+
+    def put_back(self, runner: str, why: str) -> None:
+        """Put back at once what outlasted a runner's grace. It keeps its attempt, which did begin.
+
+        :param why: What its history says of the runner.
+        """
+        with self._outages.tolerated():
+            recovered = self._store.leases.recover_from(runner, why, suspect=False)
+            self._see_to(recovered, "Put back %r, which outlasted the grace.")
 
     def sweep_permits(self) -> None:
         """Free the permits of runners that stopped answering (L3)."""
@@ -128,6 +133,13 @@ class Housekeeping:
         if self._settings.keep_done is not None:
             kept = max(self._settings.keep_done, BATCHES_KEPT)
             self._store.batches.prune(self._store.clock.now() - millis(kept))
+
+    def _see_to(self, recovered: Sequence[Job], text: str) -> None:
+        self._aftermath.count(recovered)
+        for job in recovered:
+            with about(job):
+                logger.warning(text, job)
+            tell_recovered(self._app, job)
 
     def _prune(self, state: str, kept: timedelta) -> None:
         # A second at least: a job that has just ended may not be announced yet.

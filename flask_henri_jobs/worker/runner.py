@@ -10,8 +10,6 @@ from functools import partial
 from .. import signals
 from ..errors import ThreadsStuck
 from ..ids import new_runner_id
-from ..log import logger
-from ..logs import about
 from ..outcome import HandedBack
 from ..queues import ALL_QUEUES, QueueSelection, QueueTurns
 from ..signals import emit_safely
@@ -25,7 +23,7 @@ from .committer import Announcer, Committer, Settled
 from .feeder import Feeder
 from .gate import Gate
 from .holdings import Holdings
-from .housekeeping import Duty, Housekeeping, tell_recovered
+from .housekeeping import Duty, Housekeeping
 from .keeper import Keeper
 from .loop import Outages, Rounds, Wakeup
 from .marks import Stage
@@ -165,7 +163,12 @@ class Runner:
             self._tasks,
         )
         self._committer = Committer(
-            self._store.outcomes, self._announcer, self._follow_up, self._let_go, self._outages
+            self._store.outcomes,
+            self._announcer,
+            self._follow_up,
+            self._let_go,
+            self._outages,
+            in_hand=lambda: len(self._holdings),
         )
 
     def _make_what_watches(self) -> None:
@@ -323,7 +326,7 @@ class Runner:
         written = self._committer.finish(CLOSING_SECONDS)
         self._announcer.finish(CLOSING_SECONDS)
         if not finished:
-            self._give_up()
+            self._housekeeping.put_back(self.id, self._why)
         self._housekeeping.stop(CLOSING_SECONDS)
         self._keeper.stop(CLOSING_SECONDS)
         with self._outages.tolerated():
@@ -341,16 +344,6 @@ class Runner:
                 return False
             self._wakeup.sleep(left)
         return True
-
-    def _give_up(self) -> None:
-        """Put back at once what outlasted the grace. It keeps its attempt, which did begin."""
-        with self._outages.tolerated():
-            recovered = self._store.leases.recover_from(self.id, self._why, suspect=False)
-            self._aftermath.count(recovered)
-            for job in recovered:
-                with about(job):
-                    logger.warning("Put back %r, which outlasted the grace.", job)
-                tell_recovered(self._app, job)
 
     @property
     def _why(self) -> str:

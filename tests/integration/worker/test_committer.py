@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import typing as t
+from functools import partial
 
 import pytest
 from pymongo.errors import OperationFailure
@@ -11,9 +12,9 @@ from pymongo.errors import OperationFailure
 from faults import CLOSED, LOST_REPLY, failing
 from flask_henri_jobs import HenriJobs, Job, signals
 from flask_henri_jobs.errors import StoreUnavailable
-from flask_henri_jobs.outcome import Again, Dead, Done, Failure, Outcome, Snoozed
+from flask_henri_jobs.outcome import Again, Dead, Done, Failure, HandedBack, Outcome, Snoozed
 from flask_henri_jobs.store.wish import Wish
-from flask_henri_jobs.worker import loop
+from flask_henri_jobs.worker import committer as committer_module, loop
 from flask_henri_jobs.worker.committer import (
     MOST_AT_ONCE,
     MOST_REFUSALS,
@@ -48,10 +49,17 @@ class Commit:
         self.store = store
         self.followed: list[str] = []
         self.let_go: list[str] = []
+        self.groups: list[int] = []
+        self.in_hand = 0
         self.refuse: Exception | None = None
         self.announcer = Announcer(app)
         self.committer = Committer(
-            store.outcomes, self.announcer, self._follow_up, self._note, Outages()
+            store.outcomes,
+            self.announcer,
+            self._follow_up,
+            self._note,
+            Outages(),
+            in_hand=lambda: self.in_hand,
         )
 
     def start(self) -> None:
@@ -74,6 +82,7 @@ class Commit:
 
     def _note(self, group: list[Settled]) -> None:
         self.let_go += [settled.ending.job.id for settled in group]
+        self.groups.append(len(group))
 
 
 @pytest.fixture
@@ -177,6 +186,53 @@ def test_a_slow_receiver_holds_up_no_commit(
     assert told == [job.id for job in jobs]
 
 
+@pytest.fixture
+def _far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer_module, "SPACING_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("_far_apart")
+@pytest.mark.parametrize("how", ["permit", "handed back", "finish"])
+def test_outcomes_share_a_write(
+    commit: Commit, claimed: Callable[[int], list[Job]], stored: Collection[Document], how: str
+) -> None:
+    """W2: Soon after a write the next one waits for more, until something is handed over that frees
+    what others wait for, or the end comes."""
+    first, *others = endings = done(claimed(4))
+    commit.in_hand = 9
+    commit.start()
+    commit.hand_over(first)
+    wait_until(lambda: commit.groups == [1], "the first outcome, which waits for nothing")
+
+    if how == "permit":
+        others[-1].job.permit = "key#0"
+    elif how == "handed back":
+        others[-1].outcome = HandedBack(at=store_time(others[-1].job))
+    commit.hand_over(*others)
+    if how != "finish":
+        wait_until(lambda: len(commit.groups) == 2, "the others")
+    commit.finish()
+
+    assert commit.groups == [1, 3]
+    assert commit.let_go == [ending.job.id for ending in endings]
+    assert states(stored)[:3] == ["done"] * 3
+
+
+@pytest.mark.usefixtures("_far_apart")
+def test_the_last_in_hand_waits_for_none(
+    commit: Commit, claimed: Callable[[int], list[Job]]
+) -> None:
+    """W2: Where no other outcome is to come, none is waited for."""
+    commit.start()
+    commit.in_hand = 1
+    for ending in done(claimed(3)):
+        commit.hand_over(ending)
+        wait_until(partial(commit.let_go.__contains__, ending.job.id), "each by itself")
+    commit.finish()
+
+    assert commit.groups == [1, 1, 1]
+
+
 def test_one_lost_claim_among_others(
     commit: Commit,
     claimed: Callable[[int], list[Job]],
@@ -225,6 +281,7 @@ def test_outstanding_outcomes_are_bounded(
         lambda _: None,
         lambda _: None,
         Outages(),
+        in_hand=lambda: 0,
     )
     commit.announcer.start()
     hander = threading.Thread(target=hand_over)

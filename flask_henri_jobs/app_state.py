@@ -84,9 +84,22 @@ class AppState:
 
         Where the extension opens the client itself, the runner has one that no task sees: what a
         task does to ``jobs.client`` keeps no outcome and no heartbeat from being written (B10).
+
+        :raises StoreUnavailable: The database is away, and it is not known to be installed.
         """
-        store = self.store
-        with store.connection.for_runner() as connection:
+        with self.passing_store() as store:
+            self._see_to_install(store)
+            yield store
+
+    @contextlib.contextmanager
+    def passing_store(self) -> Iterator[Store]:
+        """Return a store until the end of the block, for what is asked once in a while.
+
+        Its client is closed then: the driver's threads of one that is open wake up twice a second.
+        It may lack its indexes.
+        """
+        store = self.store_as_it_is
+        with store.connection.apart() as connection:
             is_own = connection is not store.connection
             yield Store.open(self.settings, connection) if is_own else store
 
@@ -126,12 +139,17 @@ class AppState:
 
     def _ready(self) -> Opened:
         opened = self._opened.get()
+        self._see_to_install(opened.store)
+        return opened
+
+    def _see_to_install(self, store: Store) -> None:
+        """Install what this process has not seen installed yet, by whichever client is at hand."""
+        opened = self._opened.get()
         if self.settings.install and not opened.installed:
             # Not under a lock: with the database away the requests of a web process would wait
             # for one another's timeouts, one after the other (Q11).
-            opened.store.install(within=self.settings.enqueue_timeout)
+            store.install(within=self.settings.enqueue_timeout)
             opened.installed = True
-        return opened
 
     def _open(self) -> Opened:
         settings = self.settings

@@ -130,7 +130,7 @@ def inside(key: int) -> None:
     visits.update_one({"_id": visit}, {"$set": {"left": time.time()}})
 
 
-@jobs.task(name="rated", max_attempts=1, rate=os.environ.get("FLEET_RATE", "30/3s"))
+@jobs.task(name="rated", max_attempts=1, rate=os.environ.get("FLEET_RATE", "100/10s"))
 def rated() -> None:
     """Say when it begins."""
     jobs.database["starts"].insert_one({"at": time.time(), "attempt": current_job.attempts})

@@ -86,7 +86,7 @@ class Connection:
     ) -> None:
         self.client = client
         self.task_client = client
-        """The client that the code of tasks is given; in a runner's connection it is another."""
+        """The client that the code of tasks is given; in a connection apart it is another."""
         self.prefix = prefix
         self._uri = uri
         self._listening: dict[int, MongoClient[Document]] = {}
@@ -132,10 +132,10 @@ class Connection:
             self.client.admin.command("ping")
 
     @contextlib.contextmanager
-    def for_runner(self) -> Iterator[Connection]:
+    def apart(self) -> Iterator[Connection]:
         """Return a connection whose client no task ever sees, until the end of the block (B10).
 
-        It has the same clock, which asks by the runner's client meanwhile. An application's own
+        It has the same clock, which asks by that client meanwhile. An application's own
         client cannot be made again: for such a one it is this connection itself.
         """
         if self._uri is None:
@@ -223,13 +223,16 @@ def default_database_of(client: MongoClient[t.Any], otherwise: str) -> str:
 
 
 def client_of(uri: str, **options: t.Any) -> MongoClient[t.Any]:
-    """Return a client for a connection string. It connects when it is first asked something.
+    """Return a client for a connection string. It connects when it is first asked something: one
+    that is never asked costs neither threads nor sockets.
 
     :param options: The driver's, in place of what the string says.
     :raises ConfigError: The connection string is wrong; its password is not shown.
     """
     try:
-        return MongoClient(uri, appname="flask_henri_jobs", connectTimeoutMS=5_000, **options)
+        return MongoClient(
+            uri, appname="flask_henri_jobs", connect=False, connectTimeoutMS=5_000, **options
+        )
     except (PyMongoError, ValueError) as error:
         hint = "Give mongodb://user:password@host:port/database, or mongodb+srv://…"
         raise ConfigError(f"HENRI_JOBS_URI is {mask_uri(uri)!r}: {error}.", hint=hint) from None

@@ -59,11 +59,11 @@ def work(
             declared_schedules(state.settings, jobs.tasks), jobs.tasks, state.settings
         ):
             raise problem
-    if problems := state.store.problems():
-        raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
-    _see_to_transactions(state, jobs.tasks)
     names = ", ".join(jobs.tasks)
     with state.runner_store() as store:
+        if problems := store.problems():
+            raise NotInstalled(" ".join(problems), hint="Run 'flask jobs install'.")
+        _see_to_transactions(state, jobs.tasks)
         runner = Runner(
             app,
             jobs.tasks,

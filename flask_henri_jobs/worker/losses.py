@@ -22,6 +22,7 @@ from .telling import tell
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from flask import Flask
 
@@ -78,12 +79,15 @@ class _Locked(t.NamedTuple):
 class Losses:
     """Puts back what is left of processes, in a thread: no other waits for the database.
 
-    :param open_store: Returns the store. It is called for the first loss.
+    :param open_store: Returns the store for a block. It is called when there is something to do.
     :param on_suspects: Called when suspects were put back and wait.
     """
 
     def __init__(
-        self, app: Flask, open_store: Callable[[], Store], on_suspects: Callable[[], None]
+        self,
+        app: Flask,
+        open_store: Callable[[], AbstractContextManager[Store]],
+        on_suspects: Callable[[], None],
     ) -> None:
         self._app = app
         self._open_store = open_store
@@ -142,27 +146,30 @@ class Losses:
         return max(0.0, min(next_at, self._look_at or next_at) - steady_seconds())
 
     def _look_for_dead(self) -> None:
-        machine = this_machine()
-        for runner in self._open_store().runners.of_machine(machine) if machine else ():
+        if (machine := this_machine()) is None:
+            return
+        with self._open_store() as store:
+            runners = store.runners.of_machine(machine)
+        for runner in runners:
             if born_at(runner.pid) != runner.born:
                 reason = "was killed with its worker"
                 self.add(Loss(runner=runner.id, begun=runner.jobs, reason=reason, suspect=True))
 
     def _put_back(self, loss: Loss) -> bool:
         """Put back what a process has. Return whether the database answered to all of it."""
-        store = self._open_store()
         # Their transactions may be open on the server for a minute: the others come first (X2).
         for job_id in loss.committing:
             self._note_locked(loss, job_id)
-        answered = [
-            self._answers(self._hand_back, store, loss),
-            *[
-                self._answers(self._recover, store, loss, job_id)
-                for job_id in [*loss.begun, *loss.performed]
-            ],
-            self._answers(store.permits.release_all_of, loss.runner),
-        ]
-        return all(answered) and self._answers(self._strike_off, store, loss.runner)
+        with self._open_store() as store:
+            answered = [
+                self._answers(self._hand_back, store, loss),
+                *[
+                    self._answers(self._recover, store, loss, job_id)
+                    for job_id in [*loss.begun, *loss.performed]
+                ],
+                self._answers(store.permits.release_all_of, loss.runner),
+            ]
+            return all(answered) and self._answers(self._strike_off, store, loss.runner)
 
     def _note_locked(self, loss: Loss, job_id: str, at: float = 0.0) -> None:
         if not self._is_locked(job_id):
@@ -173,10 +180,11 @@ class Losses:
 
     def _try_locked(self) -> None:
         """Put back one job whose document may be locked, or see to it later."""
-        locked, store = self._locked.popleft(), self._open_store()
-        if not self._answers(self._recover, store, locked.loss, locked.job_id):
-            self._note_locked(locked.loss, locked.job_id, steady_seconds() + AGAIN_SECONDS)
-        self._answers(self._strike_off, store, locked.loss.runner)
+        locked = self._locked.popleft()
+        with self._open_store() as store:
+            if not self._answers(self._recover, store, locked.loss, locked.job_id):
+                self._note_locked(locked.loss, locked.job_id, steady_seconds() + AGAIN_SECONDS)
+            self._answers(self._strike_off, store, locked.loss.runner)
 
     def _strike_off(self, store: Store, runner: str) -> None:
         """Take a runner out of the living, once nothing of it is left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import typing as t
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
@@ -56,7 +57,7 @@ def session(store: Store, claimed: list[Job]) -> Iterator[JobSession]:
 
 @pytest.fixture
 def losses(app: Flask, store: Store) -> Iterator[Losses]:
-    losses = Losses(app, lambda: store, lambda: None)
+    losses = Losses(app, lambda: nullcontext(store), lambda: None)
     losses.start()
     yield losses
     losses.finish(10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import typing as t
+from contextlib import nullcontext
 
 import pytest
 from flask import Flask
@@ -51,7 +52,7 @@ def suspected() -> list[bool]:
 @pytest.fixture
 def losses(app: Flask, jobs: HenriJobs, suspected: list[bool]) -> Iterator[Losses]:
     store = jobs.state.store
-    losses = Losses(app, lambda: store, lambda: suspected.append(True))
+    losses = Losses(app, lambda: nullcontext(store), lambda: suspected.append(True))
     losses.start()
     yield losses
     losses.finish(10)
@@ -177,7 +178,7 @@ def test_runners_that_died_with_their_worker(
     facts = {"app": "shop", "host": "host", "pid": os.getpid(), "role": "jobs", "queues": "*"}
     facts |= {"threads": 3, "tasks": ["work"], **own_traits(), **traits}
     store.runners.write(RUNNER, **facts)
-    losses = Losses(app, lambda: store, lambda: suspected.append(True))
+    losses = Losses(app, lambda: nullcontext(store), lambda: suspected.append(True))
 
     losses.start()
     # Something that is put back after it.

@@ -81,3 +81,29 @@ def test_an_application_s_own_client_is_shared(make_app: MakeApp, mongo_uri: str
         with app.app_context(), jobs.state.runner_store() as store:
             assert store is jobs.state.store
             assert store.connection.client is client
+
+
+def test_a_runner_needs_one_client_only(make_app: MakeApp) -> None:
+    """W3: a worker that has nothing to do has no connection open but the runner's: each client that is
+    open has threads of the driver that wake up twice a second."""
+    app = make_app()
+    jobs = HenriJobs(app)
+
+    with app.app_context():
+        jobs.run_worker(once=True)
+        client = jobs.state.store_as_it_is.connection.client
+        assert client.nodes == frozenset()
+        jobs.client.admin.command("ping")
+        assert client.nodes != frozenset()
+
+
+def test_a_passing_store_leaves_nothing_open(make_app: MakeApp) -> None:
+    """W6: a supervisor that has put everything back has no connection."""
+    app = make_app()
+    jobs = HenriJobs(app)
+
+    with app.app_context():
+        with jobs.state.passing_store() as store:
+            assert store.runners.of_machine("another") == []
+        assert store.connection.client._closed
+        assert jobs.state.store_as_it_is.connection.client.nodes == frozenset()

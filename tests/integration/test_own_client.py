@@ -84,8 +84,8 @@ def test_an_application_s_own_client_is_shared(make_app: MakeApp, mongo_uri: str
 
 
 def test_a_runner_needs_one_client_only(make_app: MakeApp) -> None:
-    """W3: a worker that has nothing to do has no connection open but the runner's: each client that is
-    open has threads of the driver that wake up twice a second."""
+    """W3: a worker that has nothing to do has no connection open but the runner's: each client
+    that is open has threads of the driver that wake up twice a second."""
     app = make_app()
     jobs = HenriJobs(app)
 

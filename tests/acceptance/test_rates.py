@@ -57,7 +57,7 @@ def workers(mongo_uri: str, app: Flask, database: Database[Document]) -> Iterato
 def test_no_window_holds_more_than_its_rate(database: Database[Document]) -> None:
     """X4: over three workers each stretch of time holds as many starts as the rate says at most,
     wherever it begins, and all together take no more than 1.05 of the time that they must."""
-    jobs = int(os.environ.get("FLEET_RATED_JOBS", "300"))
+    jobs = int(os.environ.get("FLEET_RATED_JOBS", "500"))
     rate = fleet_app.rated.rate
     assert rate is not None
     wait_until(lambda: database["henri_jobs_runners"].count_documents({}) >= WORKERS, "the workers")

@@ -82,21 +82,19 @@ class AppState:
     def runner_store(self) -> Iterator[Store]:
         """Return a store for a runner of this process, until the end of the block.
 
-        Where the extension opens the client itself, the runner has one that no task sees: what a
-        task does to ``jobs.client`` keeps no outcome and no heartbeat from being written (B10).
-
         :raises StoreUnavailable: The database is away, and it is not known to be installed.
         """
-        with self.passing_store() as store:
+        with self.store_apart() as store:
             self._see_to_install(store)
             yield store
 
     @contextlib.contextmanager
-    def passing_store(self) -> Iterator[Store]:
-        """Return a store until the end of the block, for what is asked once in a while.
+    def store_apart(self) -> Iterator[Store]:
+        """Return a store until the end of the block, which may lack its indexes.
 
-        Its client is closed then: the driver's threads of one that is open wake up twice a second.
-        It may lack its indexes.
+        Where the extension opens the client itself, it has one that no task sees: what a task does
+        to ``jobs.client`` keeps no outcome and no heartbeat from being written (B10). And what is
+        asked seldom leaves none open, whose threads wake up twice a second.
         """
         store = self.store_as_it_is
         with store.connection.apart() as connection:

@@ -57,6 +57,9 @@ INSERT_CONCERNS = {
 OPERATION_SECONDS = 10.0
 """How long a worker or a command waits for one answer before it says so."""
 
+CLOSING_SECONDS = 1.0
+"""For how long a client that is closed looks for its server: the driver's 30 s hold up a stop."""
+
 MEMBER_MS = 1_000
 """For how long a single member is asked what time it is there."""
 
@@ -182,7 +185,7 @@ class Connection:
             del self._listening[id(client)]
             with contextlib.suppress(InvalidOperation):
                 # Where it is closed already, it cannot tell the server of a cursor any more.
-                client.close()
+                _close(client)
 
     def clocks(self) -> dict[str, int]:
         """Return by how many milliseconds the clock of each other member that answers is ahead of
@@ -206,7 +209,7 @@ class Connection:
     def close(self) -> None:
         """Close the clients' sockets."""
         for client in [self.client, *self._listening.values()]:
-            client.close()
+            _close(client)
 
     def _read_clock(self) -> Reading:
         with answering("the clock"):
@@ -236,6 +239,13 @@ def client_of(uri: str, **options: t.Any) -> MongoClient[t.Any]:
     except (PyMongoError, ValueError) as error:
         hint = "Give mongodb://user:password@host:port/database, or mongodb+srv://…"
         raise ConfigError(f"HENRI_JOBS_URI is {mask_uri(uri)!r}: {error}.", hint=hint) from None
+
+
+def _close(client: MongoClient[t.Any]) -> None:
+    # It tells the server of its sessions, and waits for one that takes that: where none does, they
+    # end by themselves there.
+    with pymongo.timeout(CLOSING_SECONDS):
+        client.close()
 
 
 def _member_of(uri: str, host: str, port: int | None) -> MongoClient[t.Any]:

@@ -62,7 +62,7 @@ class Supervisor:
         self._code = 0
         self._suspects_wait = False
         self._wakeup = Wakeup()
-        self._losses = Losses(app, state.passing_store, self._note_suspects)
+        self._losses = Losses(app, state.store_apart, self._note_suspects)
 
     def run(self) -> int:
         """Work until told to stop, and return the exit code."""

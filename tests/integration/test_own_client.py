@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 
+import pymongo
+import pytest
 from pymongo import MongoClient
+from pymongo.errors import PyMongoError
 
 from flask_henri_jobs import HenriJobs, current_job
+from flask_henri_jobs.store.connection import Connection, client_of
+from mongod import standalone
 
 if t.TYPE_CHECKING:
     from integration.conftest import MakeApp
@@ -73,6 +79,22 @@ def test_the_server_s_time_is_measured_once(jobs: HenriJobs) -> None:
     assert jobs.state.store.clock.source[0] == jobs.state.store.connection._read_clock
 
 
+def test_closing_does_not_wait_for_a_server(has_mongod: None) -> None:
+    """W10: a worker that stops while the database is away is not held up by its sessions there."""
+    with standalone() as deployment:
+        connection = Connection(client_of(deployment.uri), "closing", "henri_jobs")
+        connection.collection().insert_one({})
+        deployment.kill()
+        with pytest.raises(PyMongoError), pymongo.timeout(1):
+            connection.collection().find_one()
+
+        began = time.monotonic()
+        connection.close()
+
+        assert time.monotonic() - began < connection.client.options.server_selection_timeout / 2
+        assert connection.client._closed
+
+
 def test_an_application_s_own_client_is_shared(make_app: MakeApp, mongo_uri: str) -> None:
     """A client that the application made cannot be made again."""
     app = make_app()
@@ -97,13 +119,13 @@ def test_a_runner_needs_one_client_only(make_app: MakeApp) -> None:
         assert client.nodes != frozenset()
 
 
-def test_a_passing_store_leaves_nothing_open(make_app: MakeApp) -> None:
+def test_a_store_apart_leaves_nothing_open(make_app: MakeApp) -> None:
     """W6: a supervisor that has put everything back has no connection."""
     app = make_app()
     jobs = HenriJobs(app)
 
     with app.app_context():
-        with jobs.state.passing_store() as store:
+        with jobs.state.store_apart() as store:
             assert store.runners.of_machine("another") == []
         assert store.connection.client._closed
         assert jobs.state.store_as_it_is.connection.client.nodes == frozenset()

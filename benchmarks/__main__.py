@@ -4,7 +4,7 @@
 only. ``--plot`` writes the plots of ``docs/explanation/performance.md`` as well.
 
 Figures differ between machines and hours; ratios of one run hardly do. Each is the median of three
-rounds, in which the two sides of a ratio take turns, so that a busy minute meets both.
+to seven rounds, in which the two sides of a ratio take turns, so that a busy minute meets both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
     """Measure what is asked for. Return 1 where something falls short."""
     asked = read_command_line()
     measures = [one for one in MEASURES if one.name in asked.measures or not asked.measures]
-    print(f"{'median of 3 rounds (lowest to highest)':38} {'must':>12} {'measured':>26}")
+    print(f"{'median (lowest to highest)':38} {'must':>12} {'measured':>26}")
     is_met = True
     for kind, deployment in DEPLOYMENTS.items():
         if asked.on not in {None, kind}:

@@ -15,6 +15,8 @@ if t.TYPE_CHECKING:
     Rounds = Generator[t.Any, None, None]
 
 ROUNDS = 3
+MORE_ROUNDS = 7
+"""Of what differs most between two rounds: what fills both cores with several processes."""
 
 STANDALONE, REPLICA_SET = "standalone", "replica set"
 
@@ -77,11 +79,13 @@ MEASURES = (
     Measure(
         name="drain",
         rounds=each(drain.share_of_raw),
+        times=MORE_ROUNDS,
         lines=(Line(name="drain of 10,000 no-op jobs / raw.py", must=both(0.60), at_least=True),),
     ),
     Measure(
         name="flat",
         rounds=drain.flatness,
+        times=MORE_ROUNDS,
         lines=(Line(name="drain, 300,000 / 12,000 pending", must=both(0.90), at_least=True),),
     ),
     Measure(
@@ -133,6 +137,7 @@ MEASURES = (
     Measure(
         name="short",
         rounds=each(drain.share_of_ideal),
+        times=MORE_ROUNDS,
         lines=(Line(name="5,000 jobs of 20 ms, 2 x 8 / ideal", must=both(0.95), at_least=True),),
     ),
     Measure(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import typing as t
 import warnings
-import weakref
 from dataclasses import dataclass, field
 
 from .checks import shown
+from .closing import Closing
 from .enqueueing import Enqueuer
 from .errors import ConfigError
 from .finishing import Finisher
@@ -114,8 +113,8 @@ class AppState:
         A client that the application made is the application's to close.
         """
         if opened := self._opened.forget():
-            if self.make_client is None:
-                opened.store.connection.close()
+            if opened.closing is not None:
+                opened.closing.close()
             if opened.server is not None:
                 opened.server.leave()
 
@@ -157,11 +156,10 @@ class AppState:
             server = self._share_server()
             uri = server.uri
         store = Store.open(settings, Connection.open(settings, self.make_client, uri))
-        if self.make_client is None:
-            # An app that is dropped, as tests do by the hundred, takes its client with it.
-            weakref.finalize(self, _close_in, os.getpid(), store.connection)
+        # An app that is dropped, as tests do by the hundred, leaves no client behind.
+        closing = Closing(self, store.connection.close) if self.make_client is None else None
         finisher = Finisher(settings, store, self.tasks)
-        return Opened(store, Enqueuer(settings, store), finisher, server)
+        return Opened(store, Enqueuer(settings, store), finisher, server, closing)
 
     def _share_server(self) -> EmbeddedServer:
         folder = self.settings.instance_path / EMBEDDED_FOLDER
@@ -174,16 +172,11 @@ class AppState:
         return share_server(folder, str(self.settings.mongod) if self.settings.mongod else None)
 
 
-def _close_in(process: int, connection: Connection) -> None:
-    """Close a connection, unless this is a child of the process that it belongs to."""
-    if os.getpid() == process:
-        connection.close()
-
-
 @dataclass(slots=True)
 class Opened:
     """What a process has open.
 
+    :param closing: Closes the client; None for one that is the application's.
     :param installed: Whether this process has seen to the indexes.
     """
 
@@ -191,4 +184,5 @@ class Opened:
     enqueuer: Enqueuer
     finisher: Finisher
     server: EmbeddedServer | None
+    closing: Closing | None
     installed: bool = False

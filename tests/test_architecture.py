@@ -23,6 +23,7 @@ checks
 uri
 ids
 process_local
+closing
 clock
 backoff
 unfit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import typing as t
 
@@ -129,3 +130,27 @@ def test_a_store_apart_leaves_nothing_open(make_app: MakeApp) -> None:
             assert store.runners.of_machine("another") == []
         assert store.connection.client._closed
         assert jobs.state.store_as_it_is.connection.client.nodes == frozenset()
+
+
+def test_a_dropped_app_s_client(make_app: MakeApp) -> None:
+    """An app that is dropped has its client closed when the next one opens its own, and not by the
+    collector: that runs in the middle of anything, such as the setting of a context variable."""
+    app = make_app()
+    jobs = HenriJobs(app)
+    with app.app_context():
+        jobs.count()
+        client = jobs.client
+    del app, jobs
+    gc.collect()
+    assert not is_closed(client)
+
+    following = make_app()
+    others = HenriJobs(following)
+    with following.app_context():
+        others.count()
+    assert is_closed(client)
+    others.state_of(following).close()
+
+
+def is_closed(client: MongoClient[t.Any]) -> bool:
+    return client._closed

@@ -1,0 +1,86 @@
+"""Closing what belonged to an owner that was dropped."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flask_henri_jobs.closing import Closing, close_dropped
+
+
+class Owner:
+    """Something that has something open, in a circle that only a collection opens."""
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        self.itself = self
+        self.closing = Closing(self, lambda: closed.append(name))
+
+
+@pytest.fixture
+def closed() -> list[str]:
+    """What was closed, in order."""
+    return []
+
+
+def test_not_in_a_collection(closed: list[str]) -> None:
+    """What a dropped owner had is closed when the next is opened: the collector, which runs in the
+    middle of anything, closes nothing."""
+    first = Owner("first", closed)
+    del first
+    gc.collect()
+    assert closed == []
+
+    second = Owner("second", closed)
+    assert closed == ["first"]
+    close_dropped()
+    assert closed == ["first"]
+    del second
+    gc.collect()
+    close_dropped()
+    assert closed == ["first", "second"]
+
+
+def test_closed_once(closed: list[str]) -> None:
+    """What its owner has closed is not closed again."""
+    owner = Owner("first", closed)
+    owner.closing.close()
+    del owner
+    gc.collect()
+    close_dropped()
+    assert closed == ["first"]
+
+
+def test_child_of_a_fork_closes_nothing(closed: list[str]) -> None:
+    """What a parent has open is the parent's, dropped or not."""
+    owner = Owner("first", closed)
+    child = os.fork()
+    if child == 0:
+        del owner
+        gc.collect()
+        close_dropped()
+        os._exit(len(closed))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    owner.closing.close()
+
+
+def test_end_of_the_process() -> None:
+    """A process that ends closes what it has open, of living owners too."""
+    code = (
+        "from flask_henri_jobs.closing import Closing\n"
+        "class Owner: ...\n"
+        "living, dropped = Owner(), Owner()\n"
+        "kept = Closing(living, lambda: print('living'))\n"
+        "Closing(dropped, lambda: print('dropped'))\n"
+        "del dropped\n"
+        "print('end')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.split()[0] == "end"
+    assert sorted(done.stdout.split()[1:]) == ["dropped", "living"]

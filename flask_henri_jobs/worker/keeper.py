@@ -8,6 +8,7 @@ import typing as t
 from ..errors import StoreUnavailable
 from ..log import logger
 from ..logs import about
+from ..settings import LONGEST_TRANSACTION
 from .loop import Loop, Wakeup
 
 if t.TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Keeper:
         self._pause = Wakeup()
         self._writing = threading.Lock()
         self._fresh = stuck_after.total_seconds() / 3
+        spare = (stuck_after - LONGEST_TRANSACTION).total_seconds()
+        # It is below zero where a transaction may outlast its claim anyway.
+        self._fresh_for_a_transaction = min(self._fresh, spare / 2)
         self._loop = Loop("henri-jobs-keeper", self.round)
 
     def start(self) -> None:
@@ -86,14 +90,18 @@ class Keeper:
         return self._heartbeat / 2
 
     def set_apart(self, job: Job) -> bool:
-        """Write one more heartbeat of a job, and none from then on: it is in a transaction (X2).
+        """Write no heartbeat of a job from here on: it is in a transaction (X2).
 
-        One that is being written is done by then. Return whether the claim stands.
+        One that is being written is done by then. One more is written where the claim was last
+        known to stand so long ago that it could run out within the transaction. Return False where
+        the claim is gone.
 
         :raises StoreUnavailable: The database is away.
         """
         with self._writing:
             self._holdings.set_apart(job)
+            if self._holdings.is_fresh(job, self._fresh_for_a_transaction):
+                return True
             known_at = self._holdings.now()
             with self._outages.asking():
                 is_gone = bool(self._leases.keep([job]))

@@ -163,6 +163,41 @@ def test_a_beat_in_flight(runner: Runner, keeper: Keeper, monkeypatch: pytest.Mo
     assert with_permits == [1, 1, 1]
 
 
+def test_a_heartbeat_before_the_transaction(
+    jobs: HenriJobs, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X2: a job has a heartbeat before its transaction where its claim could run out within it, or
+    is in doubt; a claim that is fresh needs none."""
+    beaten: list[str] = []
+
+    def keep(_self: Leases, jobs: t.Sequence[Job]) -> set[str]:
+        beaten.extend(job.id for job in jobs)
+        return set()
+
+    monkeypatch.setattr(Leases, "keep", keep)
+
+    def is_beaten(stuck_after: int, age: float, *, doubt: bool = False) -> bool:
+        beaten.clear()
+        with jobs.with_settings(app, stuck_after=timedelta(seconds=stuck_after)) as state:
+            runner = Runner(app, jobs.tasks, state.store, state.settings, threads=1)
+            job, holdings = _a_job(), runner._holdings
+            holdings.add([job], holdings.now() - age)
+            if doubt:
+                holdings.doubt([job])
+            assert runner._keeper.set_apart(job)
+            assert holdings.is_apart(job)
+        return beaten != []
+
+    assert not is_beaten(300, 0)
+    assert not is_beaten(300, 90)
+    assert is_beaten(300, 101)
+    assert is_beaten(300, 0, doubt=True)
+    assert not is_beaten(80, 9)
+    assert is_beaten(80, 11)
+    assert is_beaten(60, 0)
+    assert is_beaten(2, 0)
+
+
 def test_progress_that_is_held_back(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """X2: progress is written before the transaction or after its abort, and not within it."""
     reporter = runner._reporter

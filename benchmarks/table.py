@@ -153,6 +153,7 @@ MEASURES = (
     Measure(
         name="transactions",
         rounds=each(transactions.share_of_raw_transactions),
+        times=MORE_ROUNDS,
         lines=(
             # A standalone server has none.
             Line(

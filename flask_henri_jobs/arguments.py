@@ -49,12 +49,13 @@ class Signature:
             return named
         return self._bind_as_python(args, kwargs)
 
-    def call(self, stored: object) -> Call:
+    def call(self, stored: object, called: str = "the arguments that are stored") -> Call:
         """Return the positional and keyword arguments for which stored arguments stand.
 
         A dict is keyword arguments, None is none, and any other value, as a henri app may send,
         is the single first argument.
 
+        :param called: What the message of an error calls them.
         :raises InvalidArguments: The function cannot be called so.
         """
         if type(stored) is not dict:
@@ -65,7 +66,7 @@ class Signature:
             call = (), stored
         args, kwargs = call
         if args or not self._required <= kwargs.keys() <= self._names:
-            self._bound(args, kwargs, "the arguments that are stored")
+            self._bound(args, kwargs, called)
         return call
 
     def named(self, given: object) -> dict[str, object]:
@@ -74,7 +75,8 @@ class Signature:
         :param given: A mapping, None, or any other value, as :meth:`call` takes them.
         :raises InvalidArguments: The function cannot be called so, or an argument has no name.
         """
-        args, kwargs = self.call(dict(given) if isinstance(given, t.Mapping) else given)
+        named = dict(given) if isinstance(given, t.Mapping) else given
+        args, kwargs = self.call(named, "these arguments")
         return self.bind(args, kwargs)
 
     def _bind_as_python(

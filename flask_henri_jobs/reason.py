@@ -45,7 +45,7 @@ REASONS: dict[str, Kind] = {
     "not_due": Kind(
         "Its moment has not come: it was enqueued for later, or waits after an attempt that failed",
         ("until", "attempt", "error"),
-        "Wait; or 'flask jobs retry' has it due now.",
+        "Wait; or 'flask jobs retry ID' has it due now.",
     ),
     "clock": Kind(
         "It is not due by the database server's clock, and this process's clock differs from that",
@@ -58,13 +58,13 @@ REASONS: dict[str, Kind] = {
         "Enqueue it again if it is still worth doing.",
     ),
     "queue_paused": Kind(
-        "Its queue is paused", ("name", "since"), "Resume it: 'flask jobs resume --queue'."
+        "Its queue is paused", ("name", "since"), "Resume it: 'flask jobs resume --queue NAME'."
     ),
     "task_paused": Kind(
-        "Its task is paused", ("name", "since"), "Resume it: 'flask jobs resume --name'."
+        "Its task is paused", ("name", "since"), "Resume it: 'flask jobs resume --name NAME'."
     ),
     "tenant_paused": Kind(
-        "Its tenant is paused", ("name", "since"), "Resume it: 'flask jobs resume --tenant'."
+        "Its tenant is paused", ("name", "since"), "Resume it: 'flask jobs resume --tenant NAME'."
     ),
     "key_full": Kind(
         "As many of its key run as may run at once",
@@ -112,12 +112,14 @@ REASONS: dict[str, Kind] = {
         "It is put back when the time is over, or sooner by a worker that starts on that host.",
     ),
     "done": Kind(
-        "It has succeeded", ("runner", "since", "attempt"), "'flask jobs retry' has it run again."
+        "It has succeeded",
+        ("runner", "since", "attempt"),
+        "'flask jobs retry ID' has it run again.",
     ),
     "dead": Kind(
         "It has ended without success",
         ("why", "runner", "since", "attempt", "error"),
-        "'flask jobs show' tells all about it; 'flask jobs retry' has it run again.",
+        "'flask jobs show' tells all about it; 'flask jobs retry ID' has it run again.",
     ),
 }
 """Every reason by its code, in the order in which they are given."""

@@ -825,7 +825,7 @@ BAD_COMMANDS: list[tuple[list[str], str, int]] = [
     (
         ["enqueue", "shop.add", '{"c": 1}'],
         (
-            "The task shop.add does not take the arguments that are stored:"
+            "The task shop.add does not take these arguments:"
             " missing a required argument: 'a'. It takes a, b."
         ),
         1,

@@ -27,7 +27,9 @@ IDS = click.argument("ids", metavar="[ID]...", type=NAME, nargs=-1)
 @jobs_command("retry")
 @IDS
 @filters(*ALL_FILTERS)
-@click.option("--all", "every", is_flag=True, help="All dead letters, of whatever kind.")
+@click.option(
+    "--all", "every", is_flag=True, help="All that failed, were lost, or ran out of time."
+)
 @yes
 @as_json
 def retry(

@@ -137,6 +137,22 @@ def test_drain_of_one_queue(
     assert len(kept.enqueued()) == 1
 
 
+def test_drain_fires_no_schedule(
+    jobs: HenriJobs, kept: ManualJobs, mail: Task[[int, str], None]
+) -> None:
+    """X7: what a test has not enqueued is not performed and counted, whatever the time of day."""
+
+    @jobs.task(name="often", every="1s")
+    def often() -> None: ...
+
+    with kept.frozen_clock() as clock:
+        for _ in range(3):
+            assert kept.drain() == testing.Drained()
+            clock.advance("2s")
+        mail.delay(7, "Hi")
+        assert kept.drain() == testing.Drained(succeeded=1)
+
+
 def test_clock(kept: ManualJobs, mail: Task[[int, str], None]) -> None:
     """X7: a moved clock makes retries due, and buries what is out of attempts."""
     with kept.frozen_clock(datetime(2030, 1, 1, tzinfo=UTC)) as clock:

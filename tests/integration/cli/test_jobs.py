@@ -185,7 +185,7 @@ def test_explain(enqueue: Enqueue, run: Run, answer: Answer) -> None:
 
     first, remedy, second, _ = run("explain", job.id).stdout.splitlines()
     assert first.startswith("The queue low is paused since ")
-    assert remedy == "  Resume it: 'flask jobs resume --queue'."
+    assert remedy == "  Resume it: 'flask jobs resume --queue NAME'."
     assert second == "No runner takes from the queue low: none lives at all."
     told = answer("explain", job.id)
     assert [one["code"] for one in told] == ["queue_paused", "no_runner"]

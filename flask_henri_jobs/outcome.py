@@ -34,11 +34,12 @@ MOST_ABORTED = 10
 """So often a job goes back because its transaction was aborted, and its attempt does not count."""
 
 AFTER_ABORT = Backoff(
-    base=timedelta(milliseconds=100), factor=2.5, max=timedelta(seconds=20), jitter=0.3
+    base=timedelta(milliseconds=100), factor=2.5, max=timedelta(seconds=30), jitter=0.2
 )
 """How long it waits then.
 
-A minute and a half in all: by then a server has ended what a killed process left open, too.
+Nearly two minutes in all: by then a server has ended what a killed process left open, too, which
+lives for 90 s.
 """
 
 CANCELLED = "The job was cancelled."

@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 
 from flask_henri_jobs import HenriJobs, current_job
 from flask_henri_jobs.store.connection import Connection, client_of
-from mongod import standalone
+from mongod import standalone, wait_until
 
 if t.TYPE_CHECKING:
     from integration.conftest import MakeApp
@@ -148,7 +148,7 @@ def test_a_dropped_app_s_client(make_app: MakeApp) -> None:
     others = HenriJobs(following)
     with following.app_context():
         others.count()
-    assert is_closed(client)
+    wait_until(lambda: is_closed(client), "the client to be closed")
     others.state_of(following).close()
 
 

@@ -6,6 +6,8 @@ import gc
 import os
 import subprocess
 import sys
+import threading
+import typing as t
 
 import pytest
 
@@ -35,13 +37,30 @@ def test_not_in_a_collection(closed: list[str]) -> None:
     assert closed == []
 
     second = Owner("second", closed)
-    assert closed == ["first"]
+    wait_until_closed(1, closed)
     close_dropped()
     assert closed == ["first"]
     del second
     gc.collect()
     close_dropped()
     assert closed == ["first", "second"]
+
+
+def test_who_opens_does_not_wait() -> None:
+    """Q11: what takes long to close, as its server is gone, is in nobody's way."""
+    goes_on, is_closed = threading.Event(), threading.Event()
+
+    def close() -> None:
+        assert goes_on.wait(20)
+        is_closed.set()
+
+    owner: t.Any = type("Owner", (), {})()
+    Closing(owner, close)
+    del owner
+    following = Owner("following", [])
+    goes_on.set()
+    assert is_closed.wait(20)
+    following.closing.close()
 
 
 def test_closed_once(closed: list[str]) -> None:
@@ -84,3 +103,26 @@ def test_end_of_the_process() -> None:
     assert done.stderr == ""
     assert done.stdout.split()[0] == "end"
     assert sorted(done.stdout.split()[1:]) == ["dropped", "living"]
+
+
+def test_end_of_a_process_whose_servers_are_gone() -> None:
+    """However many there are to close, a process ends within seconds."""
+    code = (
+        "import time\n"
+        "from flask_henri_jobs import closing\n"
+        "class Owner: ...\n"
+        "closing.ENDING_SECONDS = 0.0\n"
+        "owners = [Owner() for _ in range(3)]\n"
+        "for owner in owners: closing.Closing(owner, lambda: print('closed'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def wait_until_closed(count: int, closed: list[str]) -> None:
+    for thread in threading.enumerate():
+        if thread.name == "henri-jobs-closing":
+            thread.join(20)
+    assert len(closed) == count

@@ -336,7 +336,7 @@ def test_stuck_after_is_too_short(
         with current_job.transaction():
             pass
 
-    told = "HENRI_JOBS_STUCK_AFTER is 1m, and a transaction may last 1m"
+    told = "HENRI_JOBS_STUCK_AFTER is 1m, and a transaction may last 90s"
     pay.delay_many([{}, {}])
     with jobs.with_settings(app, stuck_after=timedelta(minutes=1)) as state:
         jobs.run_worker(once=True, threads=1)

@@ -192,9 +192,9 @@ def test_a_heartbeat_before_the_transaction(
     assert not is_beaten(300, 90)
     assert is_beaten(300, 101)
     assert is_beaten(300, 0, doubt=True)
-    assert not is_beaten(80, 9)
-    assert is_beaten(80, 11)
-    assert is_beaten(60, 0)
+    assert not is_beaten(110, 9)
+    assert is_beaten(110, 11)
+    assert is_beaten(90, 0)
     assert is_beaten(2, 0)
 
 

@@ -355,7 +355,9 @@ def test_no_thread_is_left(app: Flask, jobs: HenriJobs) -> None:
     work.delay()
     jobs.run_worker(once=True, threads=3)
 
-    assert [one.name for one in threading.enumerate() if "henri" in one.name] == []
+    # An app of another test may just be closed; that is no worker's.
+    left = {one.name for one in threading.enumerate() if "henri" in one.name}
+    assert left <= {"henri-jobs-closing"}
 
 
 def test_a_backoff_that_does_not_fit_the_settings(app: Flask, jobs: HenriJobs) -> None:

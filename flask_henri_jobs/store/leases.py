@@ -18,6 +18,7 @@ from .connection import answering
 from .documents import changed, freed_key, handed_back, held_by, update_of, with_entry
 from .suspects import SUSPECT
 from .wakeups import no_ring
+from .wish import MOST_ATTEMPTS
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,11 +39,19 @@ LOCKED_SECONDS = 1.0
 A process that was killed may leave one, which the server ends after a minute.
 """
 
+# A type is that of an array's entries as well, and NaN is less than all numbers.
+_NUMBER: t.Final[Document] = {
+    "$type": "number",
+    "$not": {"$type": "array"},
+    "$gt": -MOST_ATTEMPTS,
+    "$lt": MOST_ATTEMPTS,
+}
+
 SOUND: t.Final[Document] = {
     "_id": {"$type": "string"},
     "claim_token": {"$type": "string"},
-    "attempts": {"$type": "number"},
-    "max_attempts": {"$type": "number"},
+    "attempts": _NUMBER,
+    "max_attempts": _NUMBER,
 }
 """Matches what can be put back: one that some other program spoilt must keep no other from it."""
 
@@ -149,7 +158,7 @@ class Leases:
         :raises JobLocked: There is one such job, and it was locked. Where there are several, those
             that were are left as they are.
         """
-        which: Document = {"state": RUNNING, "claimed_by": runner}
+        which: Document = {"state": RUNNING, "claimed_by": runner} | SOUND
         if only is not None:
             which["_id"] = {"$in": list(only)}
         with answering("a recovery"):

@@ -96,18 +96,24 @@ class OddJobs:
             if name not in self._told and len(self._told) < MOST_TOLD:
                 self._told.add(name)
                 logger.error(
-                    "The job %s is passed by: its id, name or attempts are of no type that a job"
-                    " has. Delete it, or mend it in the database.",
+                    "The job %s is passed by: its id, name, arguments, priority or attempts are of"
+                    " no type that a job has. Delete it, or mend it in the database.",
                     name,
                 )
 
 
 def is_sound(row: Document) -> bool:
     """Whether a job can be claimed; one that some other program spoilt must stop no other."""
-    attempts = row.get("attempts")
     return (
         isinstance(row.get("name"), str)
         and isinstance(row["_id"], str)
-        and isinstance(attempts, int | float)
+        and isinstance(row.get("args"), str | None)
+        and is_number(row.get("priority"))
+        and is_number(attempts := row.get("attempts"))
         and abs(attempts) < MOST_ATTEMPTS
     )
+
+
+def is_number(value: object) -> t.TypeGuard[float]:
+    """Whether a stored value is a number for the server too, which counts none from true or NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import typing as t
@@ -292,6 +293,7 @@ def test_no_fault_is_named_where_there_is_none(shop: Shop) -> None:
         ({"name": None}, ["name"]),
         ({"queue": {"a": 1}, "run_at": "now"}, ["queue", "run_at"]),
         ({"attempts": 2**63 - 1}, ["attempts"]),
+        ({"args": 7, "attempts": math.nan}, ["args", "attempts"]),
         ({"state": "running", "heartbeat_at": None}, ["heartbeat_at"]),
         ({"state": "running", "heartbeat_at": 1.0, "attempts": "1"}, ["attempts"]),
     ],

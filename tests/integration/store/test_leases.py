@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 from datetime import timedelta
 
@@ -258,6 +259,9 @@ ODD_RUNNING: dict[str, Document] = {
     "history of a number": {"history": "7"},
     "no most attempts": {"max_attempts": None},
     "attempts of text": {"attempts": "1"},
+    "attempts of a list": {"attempts": [1]},
+    "attempts of no number": {"attempts": math.nan},
+    "most attempts of a list": {"max_attempts": [1]},
     "no token": {"claim_token": None},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 import pytest
@@ -21,6 +22,11 @@ ODD_WAITING: dict[str, Document] = {
     "attempts of text": {"attempts": "1"},
     "no attempts": {"attempts": None},
     "too many attempts": {"attempts": 2**63 - 1},
+    "attempts of true": {"attempts": True},
+    "attempts of no number": {"attempts": math.nan},
+    "arguments of a number": {"args": 7},
+    "arguments of true": {"args": True},
+    "no priority": {"priority": None},
     "queue of a document": {"queue": {"a": 1}},
 }
 

@@ -69,7 +69,8 @@ def test_the_next_begins_when_its_time_has_come(
     assert min(later - one for one, later in zip(starts, starts[3:], strict=False)) >= WINDOW
     assert starts[-1] - starts[0] < 4 * WINDOW
     in_between = [one for one in looks if starts[2] + 0.3 < one < starts[3] - 0.1]
-    assert len(in_between) <= 3
+    # A look every few milliseconds would be a hundred.
+    assert len(in_between) <= 10
     after = [job.refresh() for job in stored]
     assert {(job.attempts, len(job.history)) for job in after} == {(1, 0)}
 

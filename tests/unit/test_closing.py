@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 import typing as t
 
@@ -88,37 +89,40 @@ def test_child_of_a_fork_closes_nothing(closed: list[str]) -> None:
 
 def test_end_of_the_process() -> None:
     """A process that ends closes what it has open, of living owners too."""
-    code = (
-        "from flask_henri_jobs.closing import Closing\n"
-        "class Owner: ...\n"
-        "living, dropped = Owner(), Owner()\n"
-        "kept = Closing(living, lambda: print('living'))\n"
-        "Closing(dropped, lambda: print('dropped'))\n"
-        "del dropped\n"
-        "print('end')\n"
+    said = said_by(
+        """
+        living, dropped = Owner(), Owner()
+        kept = closing.Closing(living, lambda: print("living"))
+        closing.Closing(dropped, lambda: print("dropped"))
+        del dropped
+        print("end")
+        """
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stderr == ""
-    assert done.stdout.split()[0] == "end"
-    assert sorted(done.stdout.split()[1:]) == ["dropped", "living"]
+    assert said[0] == "end"
+    assert sorted(said[1:]) == ["dropped", "living"]
 
 
 def test_end_of_a_process_whose_servers_are_gone() -> None:
     """However many there are to close, a process ends within seconds."""
-    code = (
-        "import time\n"
-        "from flask_henri_jobs import closing\n"
-        "class Owner: ...\n"
-        "closing.ENDING_SECONDS = 0.0\n"
-        "owners = [Owner() for _ in range(3)]\n"
-        "for owner in owners: closing.Closing(owner, lambda: print('closed'))\n"
+    said = said_by(
+        """
+        closing.ENDING_SECONDS = 0.0
+        owners = [Owner() for _ in range(3)]
+        for owner in owners:
+            closing.Closing(owner, lambda: print("closed"))
+        """
     )
+    assert said == []
+
+
+def said_by(code: str) -> list[str]:
+    """Return the words that a process prints until it has ended."""
+    code = "from flask_henri_jobs import closing\nclass Owner: ...\n" + textwrap.dedent(code)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert (done.stdout, done.stderr) == ("", "")
+    assert done.stderr == ""
+    return done.stdout.split()
 
 
 def wait_until_closed(count: int, closed: list[str]) -> None:

@@ -15,7 +15,7 @@ from .rate import lane_of
 from .reason import MOST_IN_FRONT
 from .redaction import marked
 from .store.filters import JobFilter
-from .store.wish import MOST_ATTEMPTS, is_number
+from .store.wish import is_number, spoilt_in
 from .tenant import is_visible, tenant_in_scope
 
 if t.TYPE_CHECKING:
@@ -89,25 +89,10 @@ def spoilt_fields(row: Mapping[str, t.Any]) -> list[str]:
     """Return the fields for which a job that waits or runs is claimed, or put back, by nobody."""
     if row.get("state") not in {PENDING, RUNNING}:
         return []
-    due = dict(_TYPES)
-    if row["state"] == RUNNING:
-        due["heartbeat_at"] = (int, float)
-    spoilt = [name for name, types in due.items() if not _is_of(row.get(name), types)]
-    return spoilt or ([] if abs(row["attempts"]) < MOST_ATTEMPTS else ["attempts"])
-
-
-def _is_of(value: object, types: tuple[type, ...]) -> bool:
-    return is_number(value) if float in types else isinstance(value, types)
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "args": (str, type(None)),
-    "queue": (str,),
-    "priority": (int, float),
-    "run_at": (int, float),
-    "attempts": (int, float),
-}
+    spoilt = spoilt_in(row)
+    if row["state"] == RUNNING and not is_number(row.get("heartbeat_at")):
+        spoilt.append("heartbeat_at")
+    return spoilt
 
 
 def _shown(state: AppState, job: Job) -> Job:

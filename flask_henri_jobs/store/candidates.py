@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..clock import steady_seconds
 from ..job import PENDING, Document
-from .documents import IN_ORDER, one_batch
+from .documents import ANY_PRIORITY, IN_ORDER, one_batch
 from .indexes import Index
 
 if t.TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Candidates:
         return rows
 
     def _find(self, which: Document, limit: int, way: int = 1) -> list[Document]:
-        unlimited = {"state": PENDING, "concurrency_key": None, **which}
+        unlimited = {"state": PENDING, "concurrency_key": None, "priority": ANY_PRIORITY, **which}
         order = order_of(which, way)
         return list(self.jobs.find(unlimited, sort=order, hint=CLAIM.name, **one_batch(limit)))
 

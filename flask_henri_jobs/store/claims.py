@@ -17,7 +17,7 @@ from ..pause import NOTHING_PAUSED
 from .cancels import NOT_ASKED, Back, bury_asked
 from .candidates import CLAIM
 from .connection import answering
-from .documents import IN_ORDER, handed_back, is_as_read
+from .documents import ANY_PRIORITY, IN_ORDER, handed_back, is_as_read
 from .doubts import CLAIM_SECONDS
 from .limited import Choice
 from .pauses import not_held
@@ -169,6 +169,7 @@ class Claims:
             "state": PENDING,
             "queue": queue,
             "concurrency_key": None,
+            "priority": ANY_PRIORITY,
             "run_at": {"$lte": now},
             "name": {"$in": [*wish.simple]},
             "suspect": None,

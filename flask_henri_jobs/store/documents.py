@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import typing as t
 
 from ..job import PENDING, RUNNING, Document, Job, entries_of, keeps_key
@@ -18,6 +19,9 @@ MOST_HISTORY_BYTES = 512
 
 IN_ORDER = [("priority", 1), ("run_at", 1), ("_id", 1)]
 """The order in which jobs are taken (Q2)."""
+
+ANY_PRIORITY: Document = {"$gt": -math.inf}
+"""Every number. A job that some other program left without one has no place in the order."""
 
 
 def new_row(

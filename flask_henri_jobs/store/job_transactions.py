@@ -26,7 +26,7 @@ if t.TYPE_CHECKING:
     from .transactions import Transactions
 
 ABORT_SECONDS = 4.0
-"""How long the server is asked for to end a transaction, which it does by itself after a minute."""
+"""How long the server is asked for to end a transaction, which it does by itself in time."""
 
 
 class JobSession(ClientSession):

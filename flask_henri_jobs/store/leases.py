@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import typing as t
 from dataclasses import dataclass
 
@@ -18,7 +19,6 @@ from .connection import answering
 from .documents import changed, freed_key, handed_back, held_by, update_of, with_entry
 from .suspects import SUSPECT
 from .wakeups import no_ring
-from .wish import MOST_ATTEMPTS
 
 if t.TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,16 +36,11 @@ MOST_RECOVERED = 100
 LOCKED_SECONDS = 1.0
 """How long a write waits for a document that somebody's open transaction has locked.
 
-A process that was killed may leave one, which the server ends after a minute.
+A process that was killed may leave one, which the server ends after a minute and a half.
 """
 
-# A type is that of an array's entries as well, and NaN is less than all numbers.
-_NUMBER: t.Final[Document] = {
-    "$type": "number",
-    "$not": {"$type": "array"},
-    "$gt": -MOST_ATTEMPTS,
-    "$lt": MOST_ATTEMPTS,
-}
+# A filter looks at an array's entries as well, and NaN is above nothing.
+_NUMBER: t.Final[Document] = {"$gt": -math.inf, "$not": {"$type": "array"}}
 
 SOUND: t.Final[Document] = {
     "_id": {"$type": "string"},

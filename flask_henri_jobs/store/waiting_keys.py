@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..clock import steady_seconds
 from ..job import PENDING, Document
 from .candidates import CLAIM, Place, order_of
-from .documents import IN_ORDER, one_batch
+from .documents import ANY_PRIORITY, IN_ORDER, one_batch
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -145,9 +145,8 @@ class WaitingKeys:
         if sieve is not None:
             rows = self._page(head, head.place, max(at_most, FEW), now)
             return [_to_head(row) for row in rows if sieve.rows(row)][:at_most]
-        due = {"state": PENDING, "concurrency_key": head.key, "run_at": {"$lte": now}}
         found = self.jobs.find(
-            {"queue": head.queue, **due},
+            _due_of(head, now),
             _IN_INDEX,
             sort=IN_ORDER,
             hint=CLAIM.name,
@@ -228,10 +227,10 @@ class WaitingKeys:
 
     def _end(self, head: Head, now: Moment) -> Place:
         """Return the place behind the last due job of a key."""
-        due = {"state": PENDING, "run_at": {"$lte": now}}
-        which = {"queue": head.queue, "concurrency_key": head.key, **due}
         last = list(
-            self.jobs.find(which, _JUDGED, sort=_BACKWARDS, hint=CLAIM.name, **one_batch(1))
+            self.jobs.find(
+                _due_of(head, now), _JUDGED, sort=_BACKWARDS, hint=CLAIM.name, **one_batch(1)
+            )
         )
         return Place.behind(last[0]) if last else head.place
 
@@ -276,6 +275,7 @@ def _heads_of(queue: str, now: Moment) -> list[Document]:
         "state": PENDING,
         "queue": queue,
         "concurrency_key": {"$gt": ""},
+        "priority": ANY_PRIORITY,
         "run_at": {"$lte": now},
     }
     head = {"_id": "$_id", "priority": "$priority", "run_at": "$run_at"}
@@ -284,6 +284,12 @@ def _heads_of(queue: str, now: Moment) -> list[Document]:
         {"$sort": CLAIM.keys},
         {"$group": {"_id": "$concurrency_key", "head": {"$first": head}}},
     ]
+
+
+def _due_of(head: Head, now: Moment) -> Document:
+    """Return a filter of the due jobs of a head's key in its queue."""
+    of_key = {"state": PENDING, "queue": head.queue, "concurrency_key": head.key}
+    return of_key | {"priority": ANY_PRIORITY, "run_at": {"$lte": now}}
 
 
 def _to_head(row: Document) -> Head:

@@ -96,24 +96,36 @@ class OddJobs:
             if name not in self._told and len(self._told) < MOST_TOLD:
                 self._told.add(name)
                 logger.error(
-                    "The job %s is passed by: its id, name, arguments, priority or attempts are of"
-                    " no type that a job has. Delete it, or mend it in the database.",
+                    "The job %s is passed by: its %s is of no type that a job has. Delete it, or"
+                    " mend it in the database.",
                     name,
+                    ", ".join(spoilt_in(row)),
                 )
 
 
 def is_sound(row: Document) -> bool:
     """Whether a job can be claimed; one that some other program spoilt must stop no other."""
-    return (
-        isinstance(row.get("name"), str)
-        and isinstance(row["_id"], str)
-        and isinstance(row.get("args"), str | None)
-        and is_number(row.get("priority"))
-        and is_number(attempts := row.get("attempts"))
-        and abs(attempts) < MOST_ATTEMPTS
-    )
+    return not spoilt_in(row)
 
 
-def is_number(value: object) -> t.TypeGuard[float]:
+def spoilt_in(row: Mapping[str, t.Any]) -> list[str]:
+    """Return the fields for which a waiting job is claimed by nobody."""
+    spoilt = [name for name, types in _TEXTS.items() if not isinstance(row.get(name), types)]
+    spoilt += [name for name in _NUMBERS if not is_number(row.get(name))]
+    if "attempts" not in spoilt and abs(row["attempts"]) >= MOST_ATTEMPTS:
+        spoilt.append("attempts")
+    return spoilt
+
+
+def is_number(value: object) -> bool:
     """Whether a stored value is a number for the server too, which counts none from true or NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+_TEXTS: dict[str, tuple[type, ...]] = {
+    "_id": (str,),
+    "name": (str,),
+    "args": (str, type(None)),
+    "queue": (str,),
+}
+_NUMBERS = ("priority", "run_at", "attempts")

@@ -157,7 +157,7 @@ class Losses:
 
     def _put_back(self, loss: Loss) -> bool:
         """Put back what a process has. Return whether the database answered to all of it."""
-        # Their transactions may be open on the server for a minute: the others come first (X2).
+        # Their transactions may be open on the server for a while: the others come first (X2).
         for job_id in loss.committing:
             self._note_locked(loss, job_id)
         with self._open_store() as store:

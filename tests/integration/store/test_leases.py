@@ -250,8 +250,9 @@ def test_heartbeats_of_a_henri_runner(
     """Section 3: A henri runner's job, whose numbers are floats, is recovered when it is stuck."""
     stored("a", "running", heartbeat_at=float(time.now - 60_001), attempts=1.0, max_attempts=5.0)
     stored("b", "running", heartbeat_at=float(time.now), attempts=1.0)
+    stored("c", "running", heartbeat_at=float(time.now - 60_001), max_attempts=math.inf)
 
-    assert [job.id for job in leases.recover(STUCK)] == ["a"]
+    assert [job.id for job in leases.recover(STUCK)] == ["a", "c"]
 
 
 ODD_RUNNING: dict[str, Document] = {

@@ -28,7 +28,8 @@ TICK_SECONDS = 0.5
 LEAVING_SECONDS = 5.0
 """What a process has on top of its grace, to write its outcomes and end."""
 
-CLOSING_SECONDS = 10.0
+CLOSING_SECONDS = 3.0
+"""For how long it goes on putting back what they had, when all have ended."""
 
 BAD_START = frozenset({1, 2})
 """Exit codes of a runner that was refused: a wrong setting, a missing index. Not the database

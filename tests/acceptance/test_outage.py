@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import typing as t
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from flask import Flask
 
 import fleet_app
+from flask_henri_jobs.worker.supervisor import CLOSING_SECONDS, LEAVING_SECONDS
 from mongod import PATIENCE, Deployment, replica_set, standalone, wait_until
 
 if t.TYPE_CHECKING:
@@ -125,3 +127,26 @@ def test_the_database_goes_and_comes_back(
     print(f"{how} for {seconds:g} s: {SLOW + QUICK} jobs done")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("deployment", [replica_set], indirect=True)
+def test_a_stop_without_a_database(
+    deployment: Deployment, worker: subprocess.Popen[bytes], output: Path, app: Flask
+) -> None:
+    """W5, W10: a worker that is told to stop while the database is away ends in time; what it had
+    is performed again by the next one."""
+    stored: Collection[Document] = fleet_app.jobs.client["outage"]["henri_jobs"]
+    fleet_app.silent.delay(seconds=PATIENCE)
+    wait_until(lambda: stored.count_documents({"state": "running"}) == 1, "the job to run")
+    deployment.kill()
+    wait_until(lambda: DOWN in output.read_text(), "a line about the outage")
+
+    # The second one ends the grace. Two of a kind at once would be one.
+    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(signal.SIGINT)
+    began = time.monotonic()
+
+    assert worker.wait(PATIENCE) == 0
+    assert time.monotonic() - began < LEAVING_SECONDS + CLOSING_SECONDS + 4
+    deployment.start()
+    wait_until(lambda: stored.count_documents({"state": "running"}) == 1, "the database")

@@ -12,6 +12,7 @@ from .durations import millis
 from .job import PENDING, RUNNING
 from .queues import QueueSelection
 from .rate import lane_of
+from .readable import readable
 from .reason import MOST_IN_FRONT
 from .redaction import marked
 from .store.filters import JobFilter
@@ -49,12 +50,13 @@ def explain(state: AppState, job: Job) -> list[Reason]:
     if spoilt := spoilt_fields(job.row):
         return [reason.spoilt(spoilt)]
     now = state.store.clock.now()
+    row, job = job.row, job.with_row(readable(job.row))
     shown = _shown(state, job)
     if job.state == RUNNING:
         return [_in_hand(state, shown, now)]
     if job.state != PENDING:
         return [reason.ended(shown)]
-    is_due = job.row["run_at"] <= now
+    is_due = row["run_at"] <= now
     return [
         *(_of_its_time(shown, now) if is_due else _of_the_clock(shown, now)),
         *(reason.paused(one) for one in state.store.pauses.all() if one.holds(job.row)),
@@ -103,7 +105,7 @@ def _shown(state: AppState, job: Job) -> Job:
 
 
 def _in_hand(state: AppState, job: Job, now: Moment) -> Reason:
-    heard = int(job.row["heartbeat_at"])
+    heard = int(job.row["heartbeat_at"] or 0)
     if now - heard <= SILENT_BEATS * millis(state.settings.heartbeat):
         return reason.running(job)
     return reason.silent(job, to_datetime(heard + millis(state.settings.stuck_after)))

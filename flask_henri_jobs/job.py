@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from .clock import to_datetime
 from .codec import decode
 from .durations import Duration, to_duration
-from .errors import JobFailed
+from .errors import HenriJobsError, JobFailed
 from .redaction import concealed_row
 
 if t.TYPE_CHECKING:
@@ -71,15 +71,23 @@ class Field(t.Generic[T]):
     """
 
     def __init__(self, key: str, read: t.Callable[[t.Any], T]) -> None:
-        self._key = key
+        self.key = key
         self._read = read
+
+    def can_read(self, value: t.Any) -> bool:
+        """Whether what is stored is what belongs there."""
+        try:
+            self._read(value)
+        except (HenriJobsError, ArithmeticError, AttributeError, TypeError, ValueError):
+            return False
+        return True
 
     @t.overload
     def __get__(self, stored: None, owner: type[Stored]) -> Field[T]: ...
     @t.overload
     def __get__(self, stored: Stored, owner: type[Stored]) -> T: ...
     def __get__(self, stored: Stored | None, owner: type[Stored]) -> Field[T] | T:
-        return self if stored is None else self._read(stored.row.get(self._key))
+        return self if stored is None else self._read(stored.row.get(self.key))
 
 
 def _number(value: t.Any) -> int:
@@ -108,7 +116,7 @@ def _headers(value: t.Any) -> dict[str, str]:
 
 
 def _tags(value: t.Any) -> tuple[str, ...]:
-    return tuple(value or ())
+    return tuple(map(str, value or ()))
 
 
 def entries_of(history: t.Any) -> list[Document]:
@@ -178,6 +186,8 @@ def _progress(value: t.Any) -> JobProgress | None:
     if value is None:
         return None
     done, total, message = (value.get(name) for name in ("done", "total", "message"))
+    if not isinstance(done, int | float) or not isinstance(total, int | float | None):
+        raise TypeError("progress is no number")
     return JobProgress(done=done, total=total, message=message, at=_moment(value.get("at")))
 
 

@@ -40,6 +40,7 @@ clock_changes
 schedule
 redaction
 job
+readable
 reason
 schedule_entry
 batch

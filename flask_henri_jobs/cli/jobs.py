@@ -13,6 +13,7 @@ from ..codec import encode
 from ..job import PENDING
 from ..options import HIGHEST_PRIORITY, LOWEST_PRIORITY, MOST_ATTEMPTS
 from ..pause import Paused
+from ..readable import unreadable
 from ..store.lookup import unknown
 from .command import jobs_command
 from .failures import TaskFailures
@@ -87,14 +88,17 @@ def show(jobs: HenriJobs, *, job_id: str, as_json: bool) -> None:
     job = jobs.get(job_id)
     if job is None:
         raise unknown(job_id)
-    pauses = [pause for pause in jobs.pauses() if pause.holds(job.row)]
+    spoilt = unreadable(job.row)
     job = seen(jobs, job)
+    pauses = [pause for pause in jobs.pauses() if pause.holds(job.row)]
     if as_json:
         print_json(job.to_dict() | {"paused": _is_held(job, Paused.of(pauses))})
         return
     now = server_time(jobs)
     plain = job.to_dict()
     print_facts(_facts(job, now, pauses, is_known=job.name in jobs.tasks))
+    if spoilt:
+        print_block("Spoilt by another program", ", ".join(spoilt))
     print_block("Arguments", json.dumps(plain["args"], indent=2))
     if plain["result"] is not None:
         print_block("Result", json.dumps(plain["result"], indent=2))

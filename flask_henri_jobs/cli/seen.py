@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ..readable import readable
 from ..redaction import concealed_args, marked
 
 if t.TYPE_CHECKING:
@@ -12,8 +13,11 @@ if t.TYPE_CHECKING:
 
 
 def seen(jobs: HenriJobs, job: Job) -> Job:
-    """Return a job as it may be shown, a henri application's too, which stores no such names."""
-    return job.with_row(marked(job.row, _redacted(jobs, job.name))).concealed()
+    """Return a job as it may be shown, a henri application's too, which stores no such names.
+
+    One that some other program spoilt lacks what cannot be read.
+    """
+    return job.with_row(marked(readable(job.row), _redacted(jobs, job.name))).concealed()
 
 
 def seen_args(jobs: HenriJobs, task: str, args: t.Any) -> t.Any:

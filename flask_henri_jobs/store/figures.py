@@ -12,8 +12,10 @@ from ..durations import millis
 from ..job import DEAD, DONE, PENDING, RUNNING, STATES, Document
 from .candidates import CLAIM
 from .connection import answering
+from .documents import ANY_PRIORITY
 from .filters import RECENT
 from .walks import MOST_EXAMINED
+from .wish import is_number
 
 if t.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,7 +77,7 @@ class Figures:
             for queue, count in self._count_done().items():
                 _put(counts, queue, DONE, count)
             for row in self._count([PENDING, RUNNING, DEAD]):
-                _put(counts, row["_id"]["queue"], row["_id"]["state"], row["jobs"])
+                _put(counts, str(row["_id"].get("queue")), row["_id"]["state"], row["jobs"])
         return counts
 
     def timings(self) -> dict[str, Timing]:
@@ -96,7 +98,8 @@ class Figures:
     def queues_with_work(self) -> list[str]:
         """Return the queues that have waiting jobs."""
         with answering("the queues"):
-            return self.jobs.distinct("queue", {"state": PENDING})
+            found = self.jobs.distinct("queue", {"state": PENDING})
+            return [queue for queue in found if isinstance(queue, str)]
 
     def oldest(self, now: Moment) -> dict[str, timedelta]:
         """Return for how long the longest waiting job of each queue has been due.
@@ -145,12 +148,15 @@ class Figures:
                 ],
                 hint=RECENT.name,
             )
-            names = Counter({row["_id"]: row["jobs"] for row in rows})
+            names: Counter[str] = Counter()
+            for row in rows:
+                # Two of what some other program left in the place of a name may look alike.
+                names[str(row["_id"])] += row["jobs"]
         return dict(names.most_common())
 
     def _count_done(self) -> Mapping[str, int]:
         if self.steady() >= self._done_until:
-            self._done = {row["_id"]["queue"]: row["jobs"] for row in self._count([DONE])}
+            self._done = {str(row["_id"].get("queue")): row["jobs"] for row in self._count([DONE])}
             self._done_until = self.steady() + DONE_SECONDS
         return self._done
 
@@ -166,9 +172,10 @@ class Figures:
         first entry is the oldest, and one jump through the index finds it for every key.
         """
         oldest: Moment | None = None
-        behind: Document = {}
+        behind: Document = {"priority": ANY_PRIORITY}
         for _ in range(MOST_PRIORITIES):
             heads = self._heads({"queue": queue, "run_at": {"$lte": now}} | behind)
+            heads = [head for head in heads if is_number(head["run_at"])]
             if not heads:
                 break
             priority = min(head["priority"] for head in heads)

@@ -127,5 +127,6 @@ _TEXTS: dict[str, tuple[type, ...]] = {
     "name": (str,),
     "args": (str, type(None)),
     "queue": (str,),
+    "tenant": (str, type(None)),
 }
 _NUMBERS = ("priority", "run_at", "attempts")

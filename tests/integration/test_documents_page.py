@@ -104,7 +104,7 @@ def test_every_stored_field_has_an_entry(jobs: HenriJobs, pages: dict[str, dict[
 def test_every_attribute_reads_a_field_of_the_page(pages: dict[str, dict[str, str]]) -> None:
     """Section 3: what an attribute of a job or batch reads is on the page."""
     for owner, collection in ((Job, "henri_jobs"), (Batch, "henri_jobs_batches")):
-        read = {one._key for one in vars(owner).values() if isinstance(one, Field)}
+        read = {one.key for one in vars(owner).values() if isinstance(one, Field)}
         assert read - UNSTORED <= pages[collection].keys()
 
 

@@ -30,6 +30,7 @@ ODD_WAITING: dict[str, Document] = {
     "no priority": {"priority": None},
     "priority of no number": {"priority": math.nan},
     "priority of text": {"priority": "high"},
+    "tenant of a list": {"tenant": ["acme"]},
     "queue of a document": {"queue": {"a": 1}},
 }
 
